@@ -6,16 +6,29 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from jmsql.cli.options import DestinationName, Json, Schema, Url, check_duration, open_database, read_destination
+from jmsql.cli.options import (
+    DatabaseAddress,
+    DestinationName,
+    Json,
+    Schema,
+    Url,
+    check_duration,
+    open_database,
+    read_destination,
+)
 from jmsql.cli.output import answer, progress
-from jmsql.exceptions import MessageFormatException
+from jmsql.exceptions import InvalidDestinationException, MessageFormatException
 from jmsql.messages import BytesMessage, DeliveryMode, MapMessage, Message, ObjectMessage, TextMessage
+from jmsql.messages.properties import COALESCE, DEDUPLICATION_ID, THEN
+from jmsql.store.control.counters import Counts, meters
 from jmsql.values.counting import counted
+from jmsql.values.destinations import Destination, Queue
 
 
 class BodyType(StrEnum):
@@ -109,7 +122,7 @@ def read_properties(texts: list[str]) -> list[Property]:
 
 
 def _read_property(text: str) -> Property:
-    declaration, equals, value_text = text.partition("=")
+    declaration, equals, value = text.partition("=")
     name, _, kind = declaration.partition(":")
     kind = kind or "string"
     if not equals or kind not in _PROPERTY_TYPES:
@@ -118,14 +131,24 @@ def _read_property(text: str) -> Property:
             f"{text!r} is not a property: write name=value or name:type=value, the type one of {types}."
         )
 
+    return _property(name, kind, value)
+
+
+def _property(name: str, kind: str, text: str) -> Property:
+    """Return what sets a property.
+
+    Raises:
+        typer.BadParameter: It cannot have the value, or be set.
+    """
+
     def set_property(message: Message) -> None:
         getattr(message, f"set_{kind}_property")(name, value)
 
     try:
-        value = _PROPERTY_TYPES[kind](value_text)
+        value = _PROPERTY_TYPES[kind](text)
         set_property(Message())
     except (MessageFormatException, ValueError) as error:
-        raise typer.BadParameter(f"{text!r} is not a property: {error}") from error
+        raise typer.BadParameter(f"'{name}={text}' is not a property: {error}") from error
     return set_property
 
 
@@ -165,6 +188,17 @@ def send(
     correlation_id: Annotated[str | None, typer.Option(help="JMSCorrelationID.")] = None,
     reply_to: Annotated[str | None, typer.Option(help="JMSReplyTo, like DESTINATION.")] = None,
     jms_type: Annotated[str | None, typer.Option(help="JMSType.")] = None,
+    group: Annotated[str | None, typer.Option(help="The group, whose messages are delivered in order.")] = None,
+    deduplication_id: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Send nothing if a message of this name was sent lately.")
+    ] = None,
+    coalesce: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Send nothing while a message of this key waits.")
+    ] = None,
+    then: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DESTINATION", help="The next step of a chain; may be given several times."),
+    ] = None,
     non_persistent: Annotated[
         bool, typer.Option("--non-persistent", help="A crash of the server may lose the message.")
     ] = False,
@@ -180,6 +214,7 @@ def send(
     Examples:
     - `jmsql send orders hello -p color=blue -p weight:int=2600 --priority 7`
     - `jmsql send orders '{"order": 1}' --type object`
+    - `jmsql send invoices 17 --deduplication-id "invoice 17" --then print --then mail`
     - `grep ERROR log | jmsql send errors --lines`
     - `jmsql send topic://prices 17.5`
     """
@@ -188,6 +223,13 @@ def send(
     if lines and count > 1:
         raise typer.BadParameter("--count repeats one body; it does not go together with --lines.")
     property_setters = read_properties(properties or [])
+    options = {
+        "JMSXGroupID": group,
+        DEDUPLICATION_ID: deduplication_id,
+        COALESCE: coalesce,
+        THEN: json.dumps([read_destination(step).uri for step in then], ensure_ascii=False) if then else None,
+    }
+    property_setters += [_property(name, "string", value) for name, value in options.items() if value is not None]
     target = read_destination(destination)
     reply_destination = None if reply_to is None else read_destination(reply_to)
 
@@ -206,12 +248,15 @@ def send(
     else:
         batches = _repeated(message_with(source.read() if body is None else os.fsencode(body)), count)
 
-    sent, last_message_id = 0, None
+    given, last_message_id = 0, None
+    unsent: list[int] = []
     database = open_database(url, schema)
+    is_new = not _is_there(database, target)
     with (
         database.factory().create_connection() as connection,
         connection.create_session(transacted=True) as session,
         progress() as display,
+        _counting_unsent(unsent),
     ):
         task = display.add_task("Sending", total=None if lines else count)
         producer = session.create_producer(target)
@@ -222,12 +267,45 @@ def send(
                 producer.send(message)
                 last_message_id = message.jms_message_id
             session.commit()
-            sent += len(batch)
-            display.update(task, completed=sent)
-    identity = f" ({last_message_id})" if sent == 1 else ""
+            given += len(batch)
+            display.update(task, completed=given)
+    sent = given - sum(unsent)
+    last_message_id = last_message_id if sent else None
+    identity = f" ({last_message_id})" if sent == given == 1 else ""
     document = {"destination": target.uri, "sent": sent, "last_message_id": last_message_id}
     text = f"Sent {counted(sent, 'message')} to {target}{identity}, in {database}."
     answer(database.place._asdict() | document, text, as_json=as_json)
+    if sent < given:
+        reason = "the deduplication id was used before, or a message of the key waits"
+        verb = "was" if given - sent == 1 else "were"
+        typer.echo(f"{counted(given - sent, 'message')} {verb} not sent: {reason}.", err=True)
+    if is_new and sent:
+        kept = "this send has made it" if isinstance(target, Queue) else "without a subscription it keeps no message"
+        typer.echo(f"{target} is new: {kept}.", err=True)
+
+
+@contextmanager
+def _counting_unsent(unsent: list[int]) -> Iterator[None]:
+    """Note how many messages the store drops, since their deduplication ids or keys are known."""
+
+    def note(_: Destination, counts: Counts) -> None:
+        unsent.append(counts.duplicates + counts.coalesced)
+
+    meters.add(note)
+    try:
+        yield
+    finally:
+        meters.discard(note)
+
+
+def _is_there(database: DatabaseAddress, destination: Destination) -> bool:
+    """Return False for a destination that the first send makes: its name may be misspelt."""
+    with database.administration() as administration:
+        try:
+            administration.destination(destination)
+        except InvalidDestinationException:
+            return False
+    return True
 
 
 def _repeated(message: Message, count: int) -> Iterator[list[Message]]:

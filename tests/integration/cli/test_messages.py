@@ -36,6 +36,37 @@ class TestSend:
         assert message.jms_message_id is not None
         assert message.jms_message_id in outcome.text
 
+    @pytest.mark.parametrize(
+        ("destination", "remark"),
+        [
+            ("ordres", "queue://ordres is new: this send has made it.\n"),
+            ("topic://prices", "topic://prices is new: without a subscription it keeps no message.\n"),
+        ],
+    )
+    def test_a_destination_that_the_send_makes_is_named(self, jmsql: Command, destination: str, remark: str) -> None:
+        assert jmsql("send", destination, "x").errors == remark
+        assert jmsql("send", destination, "x").errors == ""
+
+    def test_a_message_that_is_dropped_does_not_count_as_sent(self, jmsql: Command) -> None:
+        for option in ("--deduplication-id", "--coalesce"):
+            assert jmsql("send", "orders", "x", option, "payment 17", "--json").document["sent"] == 1
+            again = jmsql("send", "orders", "x", option, "payment 17")
+            assert again.text.startswith("Sent 0 messages to queue://orders, in ")
+            assert again.errors.startswith("1 message was not sent: ")
+            assert jmsql("send", "orders", "x", option, "payment 17", "--json").document["last_message_id"] is None
+        batch = jmsql("send", "orders", "x", "--count", "3", "-p", "JMS_jmsql_DeduplicationID=payment 18")
+        assert batch.text.startswith("Sent 1 message to queue://orders, in ")
+        assert batch.errors.startswith("2 messages were not sent: ")
+
+    def test_group_and_next_steps_travel_with_the_message(
+        self, jmsql: Command, jmsql_factory: library.ConnectionFactory
+    ) -> None:
+        options = ("--group", "customer 5", "--then", "bills", "--then", "topic://sold")
+        assert jmsql("send", "orders", "x", *options).exit_code == 0
+        [message] = received(jmsql_factory)
+        assert message.get_string_property("JMSXGroupID") == "customer 5"
+        assert message.get_string_property("JMS_Then") == '["queue://bills", "topic://sold"]'
+
     def test_headers_and_typed_properties_are_set(
         self, jmsql: Command, jmsql_factory: library.ConnectionFactory
     ) -> None:
