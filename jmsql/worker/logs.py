@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
 
 # Applications configure the log as they are imported, and `dictConfig` disables all loggers that it does not name. So
 # `complete_log` runs after the import. It enables the loggers of jmsql again, since a worker must not be silent about
@@ -43,6 +46,18 @@ def log_handlers_contained() -> Iterator[None]:
     except Exception:  # noqa: BLE001 - it is the application's, and may raise anything
         if logging.raiseExceptions and sys.stderr is not None:
             traceback.print_exc()
+
+
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+"""The beginning of the paths of jmsql's own files."""
+
+
+def from_application(frames: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from the first frame outside of jmsql on; all of it if there is none."""
+    found = frames
+    while found is not None and found.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        found = found.tb_next
+    return frames if found is None else found
 
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}

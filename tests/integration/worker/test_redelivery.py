@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 import pytest
 import sqlalchemy
@@ -103,8 +105,8 @@ def limited(message):
     ((has_failed, waits, error),) = database.rows(waiting)
     assert has_failed
     assert waits
-    assert error.startswith("Traceback (most recent call last):")
-    assert "in handle" in error
+    assert re.match(r'Traceback \(most recent call last\):\n  File ".*messaging\.py", line \d+, in handle\n', error)
+    assert "jmsql/worker" not in error, "the frames that have called the handler are left out"
     assert error.endswith("OutOfStock: none at postgresql://app:***@db/shop\n")
     wait_for(lambda: database.rows(DEAD), PATIENCE)
     assert database.rows("select queue, deliveries, error from jmsql.dead_letters") == [

@@ -41,7 +41,7 @@ from jmsql.values.outcomes import UNREADABLE, CancelledMessage, Interruption, Re
 from jmsql.worker.handlers.deadline import Deadline
 from jmsql.worker.handlers.listener import HandlerCall as AnyCall
 from jmsql.worker.handlers.listener import Listener
-from jmsql.worker.logs import log_handlers_contained
+from jmsql.worker.logs import from_application, log_handlers_contained
 from jmsql.worker.reports import Outcome
 
 if TYPE_CHECKING:
@@ -212,6 +212,7 @@ class HandlerCall(AnyCall):
 
     async def _settle_failure(self, error: BaseException) -> None:
         """Release the message of a handler that has failed, and run the failure callbacks."""
+        error.__traceback__ = from_application(error.__traceback__)
         verdict = self.verdict = self._verdict(error)
         self.outcome = _outcome_of(verdict)
         if self.deadline is None or not self.deadline.is_abandoned:
