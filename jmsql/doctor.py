@@ -892,8 +892,8 @@ def _end_of_failing(failing: FailingDestination) -> str:
         return f"They move to the dead-letter queue when delivery {failing.maximum_deliveries} has failed."
     command = f"jmsql destination set {shlex.quote(failing.destination)} --maximum-deliveries {failing.most_errors + 1}"
     return (
-        "They are delivered again for ever, unless their consumer has a policy of its own. To have them move to the "
-        f"dead-letter queue: `{command}`."
+        "Their consumer's policy says when they move to the dead-letter queue; without a policy, after 20 failures and "
+        f"about a day. To set the destination's: `{command}`."
     )
 
 

@@ -121,8 +121,8 @@ def caller_transaction(transaction: object) -> CallerTransaction:
         raise TypeError(DJANGO_IN_COROUTINE)
     raise TypeError(
         "jmsql.asyncio.enlist joins an AsyncSession or AsyncConnection of SQLAlchemy, an AsyncConnection of psycopg 3, "
-        f"or a Connection of asyncpg, not {kind_of(transaction)}. Those that are not awaited, use with "
-        "jmsql.enlist."
+        "or a Connection of asyncpg, and jmsql.asyncio.send takes jmsql's own connections, sessions and contexts, too, "
+        f"but not {kind_of(transaction)}. For one that is not asynchronous, use jmsql itself."
     )
 
 

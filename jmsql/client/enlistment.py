@@ -130,6 +130,7 @@ def caller_transaction(transaction: object) -> CallerTransaction:
     if isinstance(transaction, sqlalchemy.Engine):
         raise TypeError("An Engine has no transaction to join; its connections have: `with engine.begin() as …`.")
     raise TypeError(
-        "jmsql.enlist joins a SQLAlchemy Session or Connection, a psycopg 3 connection, or Django's connection, not "
-        f"{kind_of(transaction)}. Those that are awaited, use with jmsql.asyncio.enlist."
+        "jmsql.enlist joins a SQLAlchemy Session or Connection, a psycopg 3 connection, or Django's connection, and "
+        f"jmsql.send takes jmsql's own connections, sessions and contexts, too, but not {kind_of(transaction)}. "
+        "For an asynchronous one, use jmsql.asyncio."
     )

@@ -55,12 +55,14 @@ def load_application(reference: str) -> Application:
         raise _failed_import(module_name, error) from error
     except (Exception, SystemExit) as error:
         raise _failed_import(module_name, error) from error
+    from jmsql.client.transaction_of_caller import kind_of
     from jmsql.worker.application import Application
 
     application = getattr(module, name, None)
     if not isinstance(application, Application):
-        found = "has no" if application is None else "has another"
-        raise RefusalError(f"{module_name} {found} {name!r}; make it a jmsql.worker.Application.")
+        if application is None:
+            raise RefusalError(f"{module_name} has no {name!r}; make it a jmsql.worker.Application.")
+        raise RefusalError(f"Expected {reference} to be a jmsql.worker.Application, got {kind_of(application)}.")
     if not application.listeners:
         raise RefusalError(f"{reference} has no listeners{_way_to_listeners(application, module_name, name)}")
     if application.factory is not None and application.factory.client_id is not None:

@@ -230,8 +230,8 @@ class Router:
     ) -> Callable[[Callable[P, R]], ListenerFunction[P, R]]:
         """Call a handler at each tick of a schedule; see [schedules](/schedules.md).
 
-        Above ``@app.listener`` its messages go to the queue of that. A function that is not registered is, for a queue
-        by the schedule's name.
+        Above ``@app.listener`` its messages go to the queue of that, with its retries, time-out and results. A function
+        that is not registered is, for a queue by the schedule's name.
 
         Args:
             when: Cron's text, or an interval, as for `schedule`.

@@ -640,7 +640,7 @@ begin
                 when insufficient_privilege then
                     raise exception 'The role "%" may not create the role "%".', current_user, wanted.role
                         using errcode = 'JMS04',
-                            hint = 'Have somebody with CREATEROLE run: create role jmsql_producer; '
+                            hint = 'Have a role with CREATEROLE run: create role jmsql_producer; '
                                 'create role jmsql_consumer; create role jmsql_browser; create role jmsql_admin. '
                                 'Then do it again.';
             end;

@@ -35,11 +35,11 @@ def steps_as_text(steps: Iterable[Step]) -> str | None:
     """Return the value of the property `JMS_Then`; None if there are no steps.
 
     Raises:
-        TypeError: A text is given in place of a list.
+        TypeError: A single step is given in place of a list.
         InvalidDestinationException: A step is neither a destination nor a registered handler.
     """
-    if isinstance(steps, str):
-        raise TypeError(f"Expected a list of steps, got {steps!r}. Write [{steps!r}].")
+    if isinstance(steps, str | Destination) or hasattr(steps, "destination"):
+        raise TypeError(f"Expected a list of steps, got {steps!r}. Write then=[…], also for a single step.")
     names = [_destination(step).uri for step in steps]
     return json.dumps(names, ensure_ascii=False) if names else None
 

@@ -84,8 +84,8 @@ class Listener(ListenerOptions):
         if self.name not in _lose_replies:
             _lose_replies.add(self.name)
             logger.warning(
-                "%s has returned something, and its message has no JMSReplyTo: it is dropped. Register the handler "
-                "with reply_to=…, or return None.",
+                "%s returned a value, which was dropped: the message has no JMSReplyTo. To store such values, register "
+                "the handler with keep_result=…; to send them, with reply_to=…; or return None.",
                 self,
             )
 

@@ -55,7 +55,7 @@ async def test_it_is_part_of_the_callers_transaction(name: str, psycopg_url: str
 async def test_an_object_of_the_other_api_is_refused(jmsql_factory: jmsql.ConnectionFactory) -> None:
     with (
         jmsql_factory.create_context() as context,
-        pytest.raises(TypeError, match=r"not jmsql\.JMSContext\. Those .* use with jmsql\.enlist"),
+        pytest.raises(TypeError, match=r"not jmsql\.JMSContext\. .* use jmsql itself"),
     ):
         await jms.send(context, "orders", "text")
 

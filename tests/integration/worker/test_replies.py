@@ -113,7 +113,7 @@ async def test_without_an_address_there_is_one_warning(
     with caplog.at_level(logging.WARNING, "jmsql.worker"):
         async with application.running():
             await asyncio.to_thread(wait_for, lambda: not database.queued(), PATIENCE)
-    assert caplog.text.count("has returned something, and its message has no JMSReplyTo") == 1
+    assert caplog.text.count("returned a value, which was dropped: the message has no JMSReplyTo") == 1
 
 
 @KINDS

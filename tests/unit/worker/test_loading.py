@@ -36,7 +36,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     ("source", "reason"),
     [
         ("del app", "messaging has no 'app'; make it a jmsql.worker.Application."),
-        ("app = 5", "messaging has another 'app'; make it a jmsql.worker.Application."),
+        ("app = 5", "Expected messaging:app to be a jmsql.worker.Application, got int."),
         ("", "messaging:app has no listeners; register some with @app.listener('…')."),
         (
             "app.factory = jmsql.ConnectionFactory(client_id='me')" + LISTENER,
