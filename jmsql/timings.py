@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +25,7 @@ __all__ = [
 
 jitter = Random()  # noqa: S311 - no secret
 """Varies pauses. Not the random module's own generator, whose numbers the application may have seeded."""
+os.register_at_fork(after_in_child=jitter.seed)  # else a server's processes would pause in step
 
 _LONGEST = 365 * 86_400.0
 """Seconds. A longer wait is a mistake, and some systems cannot wait for longer."""

@@ -6,6 +6,24 @@ import itertools
 import os
 from collections.abc import Iterator
 
+from jmsql.concurrency.forks import renew_in_forked_children
+
+
+class MessageIds:
+    """The identifiers of the messages that a session sends, which a forked child does not send again."""
+
+    __slots__ = ("__weakref__", "following")
+
+    following: Iterator[str]
+    """Those that follow."""
+
+    def __init__(self) -> None:
+        self._begin()
+        renew_in_forked_children(self, MessageIds._begin)
+
+    def _begin(self) -> None:
+        self.following = message_ids()
+
 
 def message_ids() -> Iterator[str]:
     """Return UUIDs: a random one, and those that follow it, which differ in their last twelve digits.

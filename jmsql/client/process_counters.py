@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from jmsql.concurrency.forks import renew_in_forked_children
 from jmsql.public_names import set_module
 from jmsql.store.control.counters import Counts, meters
 from jmsql.values.destinations import Destination, TemporaryQueue, TemporaryTopic
@@ -21,9 +22,13 @@ class ProcessCounters:
     """Counts until it is closed."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._unlock()
         self._counts: dict[str, Counts] = {}
+        renew_in_forked_children(self, ProcessCounters._unlock)
         meters.add(self._count)
+
+    def _unlock(self) -> None:
+        self._lock = threading.Lock()
 
     def counts(self) -> dict[str, Counts]:
         """Return the counts so far, by the destinations' URIs."""

@@ -1,11 +1,15 @@
-"""The end of a forked child in which the application's code returns to jmsql."""
+"""Forked children: the state that they must not share with their parent, and the end of one that returns to jmsql."""
 
 from __future__ import annotations
 
 import os
 import sys
 import traceback
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
 
 generation = 0
 """The number of forks between the first process and this one. Asking the system for the process costs a microsecond."""
@@ -33,9 +37,27 @@ def end_forked_child(error: BaseException | None = None) -> NoReturn:
     os._exit(exit_code)  # the functions that the parent has registered for its exit are not the child's
 
 
-def _note_fork() -> None:
+_renewals: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary()
+
+
+def renew_in_forked_children(part: T, renew: Callable[[T], object]) -> None:
+    """Have a part of the process made new in each forked child, for as long as there is the part.
+
+    For numbers that the parent goes on to count, and for locks: a thread of the parent may hold one at the fork, and
+    the child has no thread that would release it.
+
+    Args:
+        part: The part, which is found by its identity.
+        renew: Is called with it in the child, where no other thread runs.
+    """
+    _renewals[part] = renew
+
+
+def _begin_child() -> None:
     global generation
     generation += 1
+    for part, renew in list(_renewals.items()):
+        renew(part)
 
 
-os.register_at_fork(after_in_child=_note_fork)
+os.register_at_fork(after_in_child=_begin_child)

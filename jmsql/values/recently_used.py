@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -17,6 +19,11 @@ class RecentlyUsed(Generic[K, V]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._values: OrderedDict[K, V] = OrderedDict()
+        self.unlock()
+        _living.add(self)
+
+    def unlock(self) -> None:
+        """Begin with a lock that no thread holds."""
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -36,3 +43,15 @@ class RecentlyUsed(Generic[K, V]):
             self._values.move_to_end(key)
             if len(self._values) > self._most:
                 self._values.popitem(last=False)
+
+
+_living: WeakSet[RecentlyUsed[Any, Any]] = WeakSet()
+
+
+def _unlock_all() -> None:
+    """In a forked child: a thread of the parent may hold a lock, and none of the child's would release it."""
+    for each in list(_living):
+        each.unlock()
+
+
+os.register_at_fork(after_in_child=_unlock_all)

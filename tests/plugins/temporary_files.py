@@ -21,6 +21,9 @@ _MEMORY = Path("/dev/shm")
 _ROOM = 4 << 30
 """Bytes that the servers and files of five processes do not fill."""
 
+_directories: list[ExitStack] = []
+"""Keeps the directories in forked children, where `multiprocessing` drops its own references: their end removes one."""
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,6 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if "TMPDIR" in os.environ or not has_room:
         return
     stack = ExitStack()
+    _directories.append(stack)
     directory = stack.enter_context(directory_of_servers("jmsql-", _MEMORY))
     os.environ["TMPDIR"] = str(directory)
     tempfile.tempdir = None  # which was asked for before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -59,3 +60,13 @@ def listening_connection(database: tuple[Any, ...], schema: str) -> ListeningCon
     with _lock:
         found = [each for each in _connections if each.schema == schema and each.database == database]
     return next((each for each in found if each.is_attentive), None)
+
+
+def _leave_to_parent() -> None:
+    """In a forked child: the connections go on in the parent alone, one of whose threads may hold the lock."""
+    global _lock
+    _lock = threading.Lock()
+    _connections.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

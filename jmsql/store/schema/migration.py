@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -294,3 +295,12 @@ def _upgrade(connection: Connection, schema: str) -> None:
     config.set_main_option("jmsql_schema", schema.replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+
+
+def _begin_child() -> None:
+    """In a forked child: a thread of the parent may migrate, and holds the lock for ever here."""
+    global _one_run
+    _one_run = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_begin_child)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
 from types import TracebackType
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from jmsql.client import instrumentation
 from jmsql.client._async.session.send_batch import SendBatch
 from jmsql.client.listeners import AsynchronousSend, CompletionListener, completion_functions
+from jmsql.client.message_ids import MessageIds
 from jmsql.exceptions import (
     IllegalStateException,
     JMSException,
@@ -59,7 +60,7 @@ class MessageProducer:
         self._time_to_live = 0.0
         self._delivery_delay = 0.0
         self._disable_message_timestamp = False
-        self._message_ids: Iterator[str] | None = transaction.message_ids
+        self._message_ids: MessageIds | None = transaction.message_ids
         """The session's source of message ids; None: there are none."""
 
     @classmethod
@@ -217,7 +218,7 @@ class MessageProducer:
         clock = self._transaction.clock
         now = await self._transaction.server_time() if clock is None else clock.milliseconds()
         expiration = now + round(lifetime * 1000) if 0 < lifetime <= LONGEST else 0
-        uuid = None if self._message_ids is None else next(self._message_ids)
+        uuid = None if self._message_ids is None else next(self._message_ids.following)
         timestamp = 0 if self._disable_message_timestamp else now
         delay = round(self._delivery_delay * 1000)
         delivery_time = now + delay if delay else timestamp  # which is all that consumers know then

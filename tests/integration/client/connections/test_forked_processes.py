@@ -9,11 +9,24 @@ import time
 from collections.abc import Callable
 from multiprocessing import connection as pipes
 
-from jmsql import AcknowledgeMode, Connection, ConnectionFactory, IllegalStateException, JMSException, Queue, Session
+import sqlalchemy
+from sqlalchemy import orm
+
+import jmsql
+from jmsql import (
+    AcknowledgeMode,
+    Connection,
+    ConnectionFactory,
+    IllegalStateException,
+    JMSException,
+    Queue,
+    Session,
+    TextMessage,
+)
 from jmsql.testing import wait_for
 from tests.forked import ForkedProcess
 from tests.integration.client.server import Server
-from tests.texts import receive_texts, send_texts
+from tests.texts import receive, receive_texts, send_texts
 
 _FORKS = multiprocessing.get_context("fork")
 
@@ -100,3 +113,25 @@ def test_a_child_that_outlives_its_parent_keeps_no_connection(
     finally:
         os.kill(helper, signal.SIGKILL)
         parent.kill()
+
+
+def test_children_do_not_repeat_the_ids_of_a_context_in_the_applications_transactions(
+    connection: Connection, session: Session, queue: Queue, jmsql_clean_url: str
+) -> None:
+    connection.start()
+    url = jmsql_clean_url.replace("postgresql://", "postgresql+psycopg://", 1)
+    engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool)
+    applications = orm.Session(engine)
+    producer = jmsql.enlist(applications).create_producer()
+
+    def send() -> str:
+        message = TextMessage("in a process")
+        producer.send(queue, message)
+        applications.commit()
+        assert message.jms_message_id is not None
+        return message.jms_message_id
+
+    sent = [send(), in_child(send), in_child(send), send()]
+    consumer = session.create_consumer(queue)
+    assert {receive(consumer).jms_message_id for _ in sent} == set(sent)
+    assert len(set(sent)) == 4

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from jmsql.client._async.link.lease import Lease
 from jmsql.client._async.session.waiting import Watch
 from jmsql.client._async.shared.endings import ClientEndings
-from jmsql.client.message_ids import message_ids
+from jmsql.client.message_ids import MessageIds
 from jmsql.store.destinations.lookup import require_access
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Transaction(ABC):
 
     def __init__(self, state: SessionState) -> None:
         self.state = state
-        self.message_ids = message_ids()
+        self.message_ids = MessageIds()
         """The identifiers of the messages that the session sends."""
 
     def check_usable(self) -> None:  # noqa: B027 - most are always usable
