@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ import typer
 
 from jmsql.cli.options import OptionalSchema, Url, check_duration
 from jmsql.cli.output import print_json, print_table, table
+from jmsql.logs import contained_logger
 from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.worker.loading import RefusalError
 from jmsql.worker.logs import LogFormat, LogLevel, start_log
@@ -26,7 +26,7 @@ from jmsql.worker.timings import WorkerTimings
 _USAGE_ERROR = 2
 _NUMBER = re.compile(r"-?[0-9]*\.?[0-9]+")
 
-logger = logging.getLogger("jmsql.worker")
+logger = contained_logger("jmsql.worker")
 
 
 def worker(

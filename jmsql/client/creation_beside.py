@@ -6,7 +6,6 @@ transactions that make two queues in opposite order would deadlock. A queue that
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Hashable
 from concurrent.futures import Future
 from threading import Thread
@@ -16,6 +15,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
+from jmsql.logs import contained_logger
 from jmsql.store.connections.engine import connect
 from jmsql.store.control.server import find_database
 from jmsql.store.destinations.lookup import assume_role, queue_id
@@ -26,7 +26,7 @@ from jmsql.store.wire._sync.runner import PsycopgRunner
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 _CONNECT_TIMEOUT = 3
 """Seconds. The application waits with its transaction open."""

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import inspect
-import logging
 import math
 import secrets
 from abc import ABC, abstractmethod
@@ -16,10 +15,11 @@ from typing import NamedTuple, TypeAlias
 
 from starlette.requests import Request
 
+from jmsql.logs import contained_logger
 from jmsql.public_names import set_module
 from jmsql.values.clock import monotonic
 
-logger = logging.getLogger("jmsql.console")
+logger = contained_logger("jmsql.console")
 
 _AT_ONCE = 10
 """How many sign-ins of an address may fail at once."""

@@ -1,7 +1,6 @@
 """A visitor's actions: on exactly the chosen messages, in steps, with a line in the log."""
 
 import json
-import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from jmsql.admin import BoundedCount, Cancellation, Place, ScheduleSummary
 from jmsql.console.access import Visitor
 from jmsql.console.database import Database
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.logs import contained_logger
 from jmsql.public_names import set_module
 from jmsql.store.administration import looks
 from jmsql.store.administration.delivering import choose_waiting
@@ -24,7 +24,7 @@ from jmsql.store.statement import Steps
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Destination, require_destination
 
-logger = logging.getLogger("jmsql.console")
+logger = contained_logger("jmsql.console")
 _ERROR_CLASS = re.compile(r"\w+(?:\.\w+)*(?=:|$)")
 
 _LONGEST_ACTION = 20.0

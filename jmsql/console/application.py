@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Awaitable, Callable, Collection
 from importlib.resources import files
 from urllib.parse import parse_qsl, unquote, urlencode
@@ -28,9 +27,10 @@ from jmsql.console.poller import INTERVAL, PATIENCE, Poller
 from jmsql.console.problems import explain
 from jmsql.console.views import Form, Reply, View
 from jmsql.exceptions import JMSException
+from jmsql.logs import contained_logger
 from jmsql.public_names import set_module
 
-logger = logging.getLogger("jmsql.console")
+logger = contained_logger("jmsql.console")
 
 _LONGEST_FORM = 1024 * 1024
 _TITLES = {

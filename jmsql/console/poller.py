@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -16,6 +15,7 @@ from jmsql.console.problems import explain
 from jmsql.console.rates import Past, Rate
 from jmsql.doctor import Finding, Health, Thresholds, examine_quickly, judge_paused, judge_unattended
 from jmsql.exceptions import JMSException
+from jmsql.logs import contained_logger
 from jmsql.store.administration import looks, overview
 from jmsql.store.administration.diagnosis import PausedDestination, WaitingQueue
 from jmsql.store.administration.incidents import DeadLetters, Incident, incidents
@@ -26,7 +26,7 @@ from jmsql.values.clock import monotonic
 
 T = TypeVar("T")
 
-logger = logging.getLogger("jmsql.console")
+logger = contained_logger("jmsql.console")
 
 INTERVAL = 2.0
 """Seconds between two looks."""

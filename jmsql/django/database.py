@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -20,11 +19,12 @@ from psycopg.adapt import AdaptersMap
 
 from jmsql.concurrency.threads import call as run
 from jmsql.django.configuration import database_alias
+from jmsql.logs import contained_logger
 
 if TYPE_CHECKING:
     from jmsql.worker.handlers.listener import HandlerCall
 
-logger = logging.getLogger("jmsql.django")
+logger = contained_logger("jmsql.django")
 
 current_call = ContextVar["HandlerCall"]("jmsql.django.call")
 """The call in which a plain function handles a message."""

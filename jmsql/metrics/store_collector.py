@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from jmsql.client._sync.link.opening import open_runner
 from jmsql.exceptions import JMSException
+from jmsql.logs import contained_logger
 from jmsql.public_names import set_module
 from jmsql.store.administration import measurement, overview
 from jmsql.store.administration.measurement import LONGEST_LOOK, STATES, StoreMeasurement, TableMeasurement
@@ -28,7 +28,7 @@ from jmsql.store.administration.overview import (
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.values.clock import monotonic
 
-logger = logging.getLogger("jmsql.metrics")
+logger = contained_logger("jmsql.metrics")
 
 _REST = 4.0
 """How many times as long as a look took, the store is left alone after it."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from jmsql.client.process_counters import ProcessCounters
 from jmsql.exceptions import JMSException
+from jmsql.logs import contained_logger
 from jmsql.store.connections.database_url import place_of
 from jmsql.values.clock import monotonic
 from jmsql.worker.handlers.handler_groups import (
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.connection.factory import ConnectionFactory as AsyncConnectionFactory
     from jmsql.client._sync.connection.factory import ConnectionFactory
 
-logger = logging.getLogger("jmsql.worker")
+logger = contained_logger("jmsql.worker")
 
 CUT_OFF = 1
 """The exit code where handlers were still running at the deadline."""

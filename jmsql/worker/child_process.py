@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import socket
@@ -11,6 +10,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from jmsql.logs import contained_logger
 from jmsql.values.clock import monotonic
 from jmsql.worker.reports import Listening, Progress, Refusal, ReportReader, Retirement, outcomes
 from jmsql.worker.settings import Settings
@@ -152,7 +152,7 @@ class ChildProcess:
         }
 
 
-logger = logging.getLogger("jmsql.worker")
+logger = contained_logger("jmsql.worker")
 
 
 class StartProcess(Protocol):

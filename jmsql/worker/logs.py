@@ -6,9 +6,6 @@ import json
 import logging
 import os
 import sys
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -33,19 +30,6 @@ class LogLevel(StrEnum):
     info = "info"
     warning = "warning"
     error = "error"
-
-
-@contextmanager
-def log_handlers_contained() -> Iterator[None]:
-    """Print an error of the application's log handlers and filters, as `logging` does with some, and go on.
-
-    The settlement of a message must not depend on them.
-    """
-    try:
-        yield
-    except Exception:  # noqa: BLE001 - it is the application's, and may raise anything
-        if logging.raiseExceptions and sys.stderr is not None:
-            traceback.print_exc()
 
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"

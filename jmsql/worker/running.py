@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Self
 
+from jmsql.logs import contained_logger
 from jmsql.worker.handlers._async.handlers import Handlers
 from jmsql.worker.handlers.handler_groups import HandlersInThreads, HandlerWatch, asynchronous, synchronous
 from jmsql.worker.handlers.listener import Listener
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.connection.factory import ConnectionFactory
 
 
-logger = logging.getLogger("jmsql.worker")
+logger = contained_logger("jmsql.worker")
 
 
 # In an application's own process nothing can be replaced: a thread that is lost, or a listener that takes no more

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.client._sync.link.opening import default_url, open_runner
 from jmsql.exceptions import JMSException, JMSSecurityException
+from jmsql.logs import contained_logger
 from jmsql.store.schedules.changing import declare, keep_declared
 from jmsql.store.schedules.definition import Schedule
 from jmsql.store.statement import Query, Steps
@@ -18,7 +18,7 @@ from jmsql.worker.handlers.handler_groups import synchronous
 if TYPE_CHECKING:
     from jmsql import asyncio as jmsql_asyncio
 
-logger = logging.getLogger("jmsql.worker")
+logger = contained_logger("jmsql.worker")
 
 # A release that declares a schedule no more does not delete it: workers of another release may run beside it, and still
 # declare it. The time since the last declaration tells an administrator that a schedule is left over.

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from jmsql.logs import contained_logger
 from jmsql.values.clock import monotonic
 from jmsql.worker.child_process import ChildProcess, ProcessSlot
 from jmsql.worker.metrics import Totals, WorkerMetrics
@@ -79,7 +80,7 @@ class SourceFiles:
         return times
 
 
-logger = logging.getLogger("jmsql.worker")
+logger = contained_logger("jmsql.worker")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-import logging
 import sys
 import threading
 import types
@@ -15,8 +14,9 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from jmsql.concurrency.tasks.identity import start_task, wake
+from jmsql.logs import contained_logger
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 T = TypeVar("T")
 

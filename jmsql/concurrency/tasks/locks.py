@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from asyncio import Lock, Semaphore
 from collections import deque
 from contextlib import AbstractContextManager, nullcontext
@@ -12,8 +11,9 @@ from types import TracebackType
 
 from jmsql.concurrency.tasks.cancellation import left_running
 from jmsql.concurrency.tasks.identity import current, wake
+from jmsql.logs import contained_logger
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 class Turns(Semaphore):

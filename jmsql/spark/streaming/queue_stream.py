@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate, takewhile
@@ -26,10 +25,11 @@ from jmsql.extension.statements import (
     rows,
     value,
 )
+from jmsql.logs import contained_logger
 from jmsql.spark.columns.expressions import MESSAGE_EXPRESSIONS, select_list
 from jmsql.spark.options import read_timestamp
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 T = TypeVar("T")
 

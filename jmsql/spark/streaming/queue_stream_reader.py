@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +28,7 @@ from jmsql.extension.claiming import (
 )
 from jmsql.extension.connections import Endpoint
 from jmsql.extension.statements import PsycopgRunner, Runner, Steps, in_transaction, jms_errors
+from jmsql.logs import contained_logger
 from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
@@ -45,7 +45,7 @@ from jmsql.spark.streaming.queue_stream import (
 )
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader, StreamPartition
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 T = TypeVar("T")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -22,13 +21,14 @@ from pyspark.sql.types import StructType
 
 from jmsql import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.extension.statements import PsycopgRunner, Runner, is_connection_lost
+from jmsql.logs import contained_logger
 from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import read_ahead
 from jmsql.spark.garbage import exempt_modules
 from jmsql.spark.options import Options
 from jmsql.spark.streaming.queue_stream import Backlog, BatchLimits
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 Offset = dict[str, Any]
 """How far a stream has come, as its checkpoint notes it; `source` is the number of the streaming read."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 from jmsql import Destination, Topic
 from jmsql.extension.scanning import automatic_creation, find_queue, find_topic, queue_id, topic_id
 from jmsql.extension.statements import Steps
+from jmsql.logs import contained_logger
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 def is_there(destination: Destination) -> Steps[bool]:

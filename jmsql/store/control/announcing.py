@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 
 from jmsql.exceptions import JMSException
+from jmsql.logs import contained_logger
 from jmsql.store.control.handlers import QueueHandlers
 from jmsql.store.control.wake_ups import WakeUps
 from jmsql.store.errors import is_connection_lost
@@ -15,7 +15,7 @@ from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
 from jmsql.values.clock import monotonic
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 _FIRST_PAUSE = 0.001
 """Seconds before a failed announcement is repeated; doubles each time."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from jmsql.logs import contained_logger
 from jmsql.store.receiving.candidates import LOOK_UPS
 from jmsql.store.rows.message_rows import MessageKey, key_parameters
 from jmsql.store.statement import SqlFile, column, integers_literal
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.values.clock import monotonic
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 _MOST_HEARD = 1000
 """Cancelled messages that are remembered at once. A session that has forgotten one loses its claim at its commit."""

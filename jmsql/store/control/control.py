@@ -10,7 +10,6 @@ Through a pooler it can neither hold a lock nor listen: there it sends heartbeat
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple, Self
 import psycopg
 
 from jmsql.exceptions import InvalidClientIDException, JMSException
+from jmsql.logs import contained_logger
 from jmsql.store.connections.engine import Endpoint
 from jmsql.store.control.announcing import Announcing
 from jmsql.store.control.cancellations import Cancellations
@@ -43,7 +43,7 @@ from jmsql.timings import InternalTimings, jitter
 from jmsql.values.clock import monotonic
 from jmsql.values.postgresql_text import to_postgresql
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 _sql = SqlFile("control")
 _set_client_id = _sql.statement("set_client_id", "setting the client identifier", nothing)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import threading
 from collections.abc import Callable, Collection
 from weakref import WeakMethod
 
+from jmsql.logs import contained_logger
 from jmsql.store.control.wake_ups import bucket_of
 from jmsql.store.rows.message_rows import GroupKey, MessageKey
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 NotificationHandler = Callable[[MessageKey | GroupKey | None], None]
 """Called from the control thread with a queue's news: a released message, a released group, or None for a new message.

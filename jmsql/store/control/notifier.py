@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections.abc import Callable, Collection, Iterable
 
 from jmsql.exceptions import JMSException
+from jmsql.logs import contained_logger
 from jmsql.store.control.announcing import Announcing
 from jmsql.store.control.wake_ups import BUCKETS
 from jmsql.store.rows.message_rows import GroupKey, MessageKey
@@ -17,7 +17,7 @@ from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
 from jmsql.values.clock import monotonic
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 _LOCK_NOT_AVAILABLE = "55P03"
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping
 
 from jmsql.exceptions import JMSException, JMSSecurityException
+from jmsql.logs import contained_logger
 from jmsql.store.control.counters import Consumption, DestinationCounters, add_counters, replace_consumers
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
 from jmsql.values.clock import monotonic
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 class Reporting:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import select
 from collections import deque
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import psycopg
 
 from jmsql.exceptions import JMSException
+from jmsql.logs import contained_logger
 from jmsql.store.control.announcing import Announcing
 from jmsql.store.control.cancellations import Cancellations, cancelled_message
 from jmsql.store.control.claim_extensions import ClaimExtensions
@@ -36,7 +36,7 @@ from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 from jmsql.timings import InternalTimings
 from jmsql.values.clock import monotonic
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 _ATTENTION = 2.0
 """Seconds by which a turn of the thread may be late, before it counts as held up."""

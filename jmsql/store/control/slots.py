@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections.abc import Callable
 
+from jmsql.logs import contained_logger
 from jmsql.store.receiving.throttling import end_presence, show_presence
 from jmsql.store.statement import Steps
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
 from jmsql.values.clock import monotonic
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 class Slots:

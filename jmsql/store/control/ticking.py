@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 import psycopg
 
+from jmsql.logs import contained_logger
 from jmsql.store.errors import is_connection_lost, translate
 from jmsql.store.schedules.ticking import MOST_TICKS, NextTick, fire, next_ticks, note_failure
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.values.clock import monotonic
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 _RACE_PAUSE = 0.1
 """Seconds until a tick is looked at again that another client was doing."""

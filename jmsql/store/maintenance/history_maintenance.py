@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import date
 
 from jmsql.exceptions import JMSException
+from jmsql.logs import contained_logger
 from jmsql.store.history.partitions import HistoryPartitions, held_message
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 class HistoryMaintenance:

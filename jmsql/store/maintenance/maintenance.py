@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from jmsql.logs import contained_logger
 from jmsql.store.destinations.subscriptions import end_if_abandoned
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.history.keeping import RECORDED, history
@@ -31,7 +31,7 @@ from jmsql.timings import jitter as spread
 from jmsql.values.clock import monotonic
 from jmsql.values.duration import as_setting
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 _REAP_LIMIT = 500
 _BATCH_LIMIT = 100

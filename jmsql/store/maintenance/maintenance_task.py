@@ -7,15 +7,15 @@ no statement is run for it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
+from jmsql.logs import contained_logger
 from jmsql.store.statement import Query, SqlFile, nothing
 from jmsql.store.wire._sync.runner import Runner
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 _GROUP = "jmsql.maintenance"
 """The group of the entry points of tasks."""

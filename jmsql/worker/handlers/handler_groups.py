@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.exceptions import JMSException
+from jmsql.logs import contained_logger
 from jmsql.store.control.counters import Counts
 from jmsql.values.clock import monotonic
 from jmsql.worker.handlers._sync.handlers import Handlers
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jmsql.worker.handlers._async.handlers import Handlers as AsyncHandlers
 
 
-logger = logging.getLogger("jmsql.worker")
+logger = contained_logger("jmsql.worker")
 
 
 # The process's first thread supervises, and must never wait for a handler. So blocking handlers run in daemon threads,

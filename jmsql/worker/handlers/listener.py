@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.concurrency.functions import is_coroutine_function, refuse_coroutine_function, refuse_generator_function
 from jmsql.exceptions import IllegalStateException, MessageFormatException
+from jmsql.logs import contained_logger
 from jmsql.messages import Message, as_jms_message
 from jmsql.messages.codecs.schemas import Schema
 from jmsql.messages.properties import BATCH
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from jmsql.client.sending.options import SendOptions
     from jmsql.values.destinations import Destination
 
-logger = logging.getLogger("jmsql.worker")
+logger = contained_logger("jmsql.worker")
 
 _lose_replies: set[str] = set()
 """Handlers whose lost replies the log has named."""

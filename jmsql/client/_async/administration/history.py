@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, date, datetime
 
 from jmsql.client._async.link.opening import ConnectionOnDemand
 from jmsql.concurrency.functions import is_coroutine_function, name_of
+from jmsql.logs import contained_logger
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.history import past_messages
@@ -16,7 +16,7 @@ from jmsql.store.history.past_messages import HistoryRange, PastMessage
 from jmsql.store.saying import Saying
 from jmsql.values.destinations import Destination, Queue, require_destination, require_queue
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 # The history is partitioned by days in UTC. A message is found in it by the time at which it left, so questions with a
 # time read few partitions, and those with an identifier read all. Pruning drops whole partitions where no destination

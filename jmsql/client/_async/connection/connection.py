@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,6 +27,7 @@ from jmsql.client.start_reminder import StartReminder
 from jmsql.concurrency import ASYNC, settable
 from jmsql.concurrency.tasks import from_thread, in_thread, is_over, opened_in_thread, run_detached
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
+from jmsql.logs import contained_logger
 from jmsql.public_names import set_module
 from jmsql.store.connections.database_url import without_secrets
 from jmsql.store.connections.engine import Endpoint
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from jmsql.values.destinations import Topic
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 # A connection is two links to the server and the sessions' pool. The control connection (`ControlConnection`, with a
 # thread of its own) keeps the client's number alive, hears notifications and does the maintenance. The side connection

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -16,6 +15,7 @@ from jmsql.client.pacing import PollInterval
 from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.concurrency.tasks import BackgroundTask, Lock, call
 from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.logs import contained_logger
 from jmsql.public_names import set_module
 from jmsql.store.receiving.receive import lock
 from jmsql.store.rows.message_rows import MessageKey
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.shared.client_context import ClientContext
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 # How a message reaches a session of the pool: this object waits like a consumer, and looks at the first message of the

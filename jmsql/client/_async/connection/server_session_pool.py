@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -14,6 +13,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.listeners import MessageListener, function_of
 from jmsql.concurrency.tasks import BackgroundTask, Condition, call, check_function, current
 from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.logs import contained_logger
 from jmsql.messages import Message
 from jmsql.public_names import set_module
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.session.session import Session
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 # `_changed` guards `_idle` and `_in_use`. A session is in one of the two from the beginning to `close`: handed out, it

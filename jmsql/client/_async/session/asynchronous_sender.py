@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
@@ -13,13 +12,14 @@ from jmsql.client.listeners import AsynchronousSend
 from jmsql.client.send_buffer import SendBuffer
 from jmsql.concurrency.tasks import BackgroundTask, Condition, call_isolated, calling, current
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.logs import contained_logger
 from jmsql.messages import DeliveryMode
 
 if TYPE_CHECKING:
     from jmsql.client._async.shared.client_context import ClientContext
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 _UNREACHABLE = ("08", "28", "3D", "53", "57P")
 """Classes of SQLSTATE with which every message of a batch would fail."""

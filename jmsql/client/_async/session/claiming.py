@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.client.throttle import LimitReachedError, Throttle
 from jmsql.exceptions import JMSException
+from jmsql.logs import contained_logger
 from jmsql.store.control.liveness import is_connected
 from jmsql.store.receiving.receive import claim, claim_within_limit
 from jmsql.store.receiving.redelivery import Release
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jmsql.store.statement import Steps
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 # A claim is a row of the table `delivery` with the number of the client's connection. It is committed before the
 # message is handed out, and outlives every transaction. That makes it the record of the delivery, too: if the client

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, Redelivery
 from jmsql.exceptions import JMSException
+from jmsql.logs import contained_logger
 from jmsql.store.receiving.redelivery import Release
 from jmsql.store.rows.message_rows import claim_of
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jmsql.store.rows.message_rows import Claim, MessageKey, MessageRow
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 # Invariants:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,13 +17,14 @@ from jmsql.client.pacing import PollInterval
 from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.concurrency.tasks import BackgroundTask, Event, call_isolated, calling, current, is_failure
 from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.logs import contained_logger
 from jmsql.messages import Message
 
 if TYPE_CHECKING:
     from jmsql.client.consumer_state import ConsumerState
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 # Invariants:

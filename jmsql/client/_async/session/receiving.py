@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from jmsql.client.receiving.notified import QueueChanges
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import run_to_completion, shielded, try_acquire
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.logs import contained_logger
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import TemporaryTopic
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from jmsql.values.policies import RedeliveryPolicy
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 # One call of `receive`, from the inside:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -30,6 +29,7 @@ from jmsql.client.listeners import MessageListener, function_of
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import CallGuard, async_resource, check_function, current, owning_loop, run_detached
 from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.logs import contained_logger
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 @set_module("jmsql.asyncio")

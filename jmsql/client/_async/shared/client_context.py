@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.concurrency.tasks import RLock, run_to_completion
 from jmsql.exceptions import JMSException
+from jmsql.logs import contained_logger
 from jmsql.store.control.counters import Counts, measure
 from jmsql.store.sending.notification import DELAYED_CHANNEL
 from jmsql.store.sending.send import Publisher
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 _TURNS = 32
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Protocol
 
 from jmsql.concurrency.tasks import Lock, call_isolated, check_function
 from jmsql.exceptions import JMSException
+from jmsql.logs import contained_logger
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 # The control connection's thread and the sessions' call this listener, one at a time: test_calls_do_not_overlap

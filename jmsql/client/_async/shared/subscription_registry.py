@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from jmsql.concurrency.tasks import Lock
 from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.logs import contained_logger
 from jmsql.store.destinations.subscriptions import SubscriptionChange
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jmsql.store.destinations.subscriptions import SubscriptionDefinition
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 # A subscription belongs to the client's number at the server, which changes when the control connection is lost and

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -17,6 +16,7 @@ from jmsql.client.pacing import PollInterval
 from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.concurrency.threads import BackgroundTask, Lock, call
 from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.logs import contained_logger
 from jmsql.public_names import set_module
 from jmsql.store.receiving.receive import lock
 from jmsql.store.rows.message_rows import MessageKey
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.shared.client_context import ClientContext
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 # How a message reaches a session of the pool: this object waits like a consumer, and looks at the first message of the

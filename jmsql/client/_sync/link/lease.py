@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +19,7 @@ from jmsql.client._sync.link.watched_connection import ApplicationListener, Watc
 from jmsql.client.transaction_state import TransactionState
 from jmsql.concurrency.threads import Lock
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
+from jmsql.logs import contained_logger
 from jmsql.store.connections.engine import LENT, synchronous
 from jmsql.store.errors import is_connection_lost, translate
 from jmsql.store.receiving.acknowledge import Recipient
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 # A session needs a connection only while it works, and connections are few. So it holds one on lease: it takes one when
 # it first needs it, keeps it for later calls, and under asyncio hands it over when another session needs it more. The

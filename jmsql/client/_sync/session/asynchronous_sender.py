@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context
@@ -14,13 +13,14 @@ from jmsql.client.listeners import AsynchronousSend
 from jmsql.client.send_buffer import SendBuffer
 from jmsql.concurrency.threads import BackgroundTask, Condition, call_isolated, calling, current
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.logs import contained_logger
 from jmsql.messages import DeliveryMode
 
 if TYPE_CHECKING:
     from jmsql.client._sync.shared.client_context import ClientContext
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 _UNREACHABLE = ("08", "28", "3D", "53", "57P")
 """Classes of SQLSTATE with which every message of a batch would fail."""

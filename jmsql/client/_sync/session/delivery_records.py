@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure, Redelivery
 from jmsql.exceptions import JMSException
+from jmsql.logs import contained_logger
 from jmsql.store.receiving.redelivery import Release
 from jmsql.store.rows.message_rows import claim_of
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jmsql.store.rows.message_rows import Claim, MessageKey, MessageRow
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 # Invariants:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,13 +18,14 @@ from jmsql.client.pacing import PollInterval
 from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.concurrency.threads import BackgroundTask, Event, call_isolated, calling, current, is_failure
 from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.logs import contained_logger
 from jmsql.messages import Message
 
 if TYPE_CHECKING:
     from jmsql.client.consumer_state import ConsumerState
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 # Invariants:

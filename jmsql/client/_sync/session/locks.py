@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,6 +16,7 @@ from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.client.savepoints import Savepoints
 from jmsql.client.transaction_state import TransactionState
 from jmsql.exceptions import JMSException
+from jmsql.logs import contained_logger
 from jmsql.store.receiving.acknowledge import lock_claimed, present
 from jmsql.store.receiving.receive import Fetch, next_messages, telling_lock_statement
 from jmsql.store.receiving.redelivery import Release
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from jmsql.store.statement import Query, Steps
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 # A message passes three places on its way through a transaction: fetched, in a prefetch buffer; delivered, in

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from jmsql.client._sync.shared.side_connection import SideConnection
 from jmsql.exceptions import InvalidDestinationException, JMSException
+from jmsql.logs import contained_logger
 from jmsql.store.destinations.destination_settings import create_temporary, delete_temporary
 from jmsql.store.destinations.lookup import queue_id, require_temporary, topic_id
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, attach, detach, rejoin, unsubscribe
@@ -17,7 +18,7 @@ from jmsql.values.clock import monotonic
 from jmsql.values.counting import counted
 from jmsql.values.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 # A number that was looked up is used without asking again. The number may be stale: an administrator may delete the
 # destination, and another client make it again. A send to a queue that is gone fails at the server, and `make_again`

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import re
 import traceback
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from jmsql.client._sync.shared.side_connection import SideConnection
 from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.concurrency.threads import sleep
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
+from jmsql.logs import contained_logger
 from jmsql.store.control.control import ControlConnection
 from jmsql.store.destinations.lookup import require_access
 from jmsql.store.lock_waits import NO_LOCK
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from jmsql.store.statement import Query
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 _LONGEST_TEXT = 10_000
 """Characters of an error. The end of a traceback says more than its beginning."""

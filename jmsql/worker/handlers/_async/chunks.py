@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from functools import partial
 
 from jmsql.client._async.session.session import HandlerSession
+from jmsql.logs import contained_logger
 from jmsql.messages import Message
 from jmsql.values.clock import monotonic
 from jmsql.values.outcomes import Interruption, Reject, RetryAfter
 from jmsql.worker.handlers._async.call import HandlerCall, first_line
 from jmsql.worker.handlers.listener import Listener
 
-logger = logging.getLogger("jmsql.worker")
+logger = contained_logger("jmsql.worker")
 
 
 # A call with a chunk settles all of its messages, or none, or the one that a `Reject` names. The verdict decides which:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ from jmsql.client.throttle import Throttle
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import BackgroundTask, Lock, Notifications
 from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.logs import contained_logger
 from jmsql.messages import Message
 from jmsql.store.destinations.subscriptions import ChangeRefusedException, SubscriptionChange
 from jmsql.values.clock import monotonic
@@ -26,12 +26,11 @@ from jmsql.worker.handlers._async.call import HandlerCall, release
 from jmsql.worker.handlers._async.chunks import ChunkCall
 from jmsql.worker.handlers.listener import DEFAULT_REDELIVERY, Handling, Listener, way_out
 from jmsql.worker.limits import MessageQuota
-from jmsql.worker.logs import log_handlers_contained
 from jmsql.worker.reports import HandlerCounters
 from jmsql.worker.settings import HandlerSettings
 from jmsql.worker.timings import WorkerTimings
 
-logger = logging.getLogger("jmsql.worker")
+logger = contained_logger("jmsql.worker")
 
 
 # A process has one client for all its listeners, and for each listener a number of tasks: threads for plain functions,
@@ -239,12 +238,11 @@ class HandlerTask:
             error: The error with which its message has failed.
         """
         self.failure = error
-        with log_handlers_contained():
-            logger.error(
-                "%s does not end, and takes no more messages. Its process is replaced when the other handlers have "
-                "finished.",
-                self.listener,
-            )
+        logger.error(
+            "%s does not end, and takes no more messages. Its process is replaced when the other handlers have "
+            "finished.",
+            self.listener,
+        )
         self.is_lost = False
         self.has_ended = True
         self._on_end()
@@ -258,8 +256,7 @@ class HandlerTask:
             is_failure = isinstance(error, Exception) or not self._is_stopping
             if is_failure and not self.has_ended:  # else it is lost, and has come back
                 self.failure = error
-                with log_handlers_contained():
-                    logger.exception("%s takes no more messages.", self.listener)
+                logger.exception("%s takes no more messages.", self.listener)
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -489,7 +486,7 @@ async def _create_consumer(
     )
 
 
-logger = logging.getLogger("jmsql.worker")
+logger = contained_logger("jmsql.worker")
 
 
 # How a process ends its handlers, in three stages: `stop_receiving`, after which no message comes; then the drain

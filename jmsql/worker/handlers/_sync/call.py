@@ -30,6 +30,7 @@ from jmsql.concurrency.threads import (
     sleep,
 )
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException, MessageFormatException
+from jmsql.logs import contained_logger
 from jmsql.messages import Message
 from jmsql.messages.plain_json import plain_json
 from jmsql.store.receiving.progress import Progress
@@ -40,7 +41,7 @@ from jmsql.values.outcomes import UNREADABLE, CancelledMessage, Interruption, Re
 from jmsql.worker.handlers.deadline import Deadline
 from jmsql.worker.handlers.listener import HandlerCall as AnyCall
 from jmsql.worker.handlers.listener import Listener
-from jmsql.worker.logs import from_application, log_handlers_contained
+from jmsql.worker.logs import from_application
 from jmsql.worker.reports import Outcome
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 AnySession = TypeVar("AnySession", bound="DatabaseSession")
 
-logger = logging.getLogger("jmsql.worker")
+logger = contained_logger("jmsql.worker")
 
 # One call of a handler, in this order: the `around` functions are entered, the values of the parameters are read, the
 # function runs, `around` is left, the reply or the next step is sent, the result is kept, and the transaction commits.
@@ -214,7 +215,7 @@ class HandlerCall(AnyCall):
         self.outcome = _outcome_of(verdict)
         if self.deadline is None or not self.deadline.is_abandoned:
             # In the handler's context, so that a handler of the log knows an error that `around` has seen there.
-            (self._context or copy_context()).run(self._log_failure, verdict)
+            (self._context or copy_context()).run(self._tell_failure, verdict)
             if self.listener.keep_result is not None and not self._is_cancelled:
                 self._keep_failures(self.listener.keep_result)
             release(self.listener, self.session, verdict)
@@ -365,7 +366,7 @@ class HandlerCall(AnyCall):
         if not deadline.abandon(max(give_up_at - monotonic(), 0.0)):
             return False
         verdict = self.listener.verdict(deadline.error)
-        self._log_failure(verdict)
+        self._tell_failure(verdict)
         self._give_up()
         release(self.listener, self.session, verdict)
         self.verdict = verdict
@@ -550,8 +551,7 @@ class HandlerCall(AnyCall):
             except BaseException as error:  # the message is settled: an error here must not fail it
                 if ends_task(error):
                     raise
-                with log_handlers_contained():
-                    logger.exception("%s: a function that is called after the transaction failed.", self.listener)
+                logger.exception("%s: a function that is called after the transaction failed.", self.listener)
 
     # The log
 
@@ -562,18 +562,13 @@ class HandlerCall(AnyCall):
     def _tell_success(self) -> None:
         self.seconds = monotonic() - self.started
         if logger.isEnabledFor(logging.DEBUG):
-            with log_handlers_contained():
-                logger.debug(
-                    "%s has handled %s in %.3f s.",
-                    self.listener,
-                    self._subject,
-                    self.seconds,
-                    extra=self._facts(),
-                )
-
-    def _log_failure(self, verdict: BaseException) -> None:
-        with log_handlers_contained():
-            self._tell_failure(verdict)
+            logger.debug(
+                "%s has handled %s in %.3f s.",
+                self.listener,
+                self._subject,
+                self.seconds,
+                extra=self._facts(),
+            )
 
     def _tell_failure(self, verdict: BaseException) -> None:
         self.seconds = monotonic() - self.started

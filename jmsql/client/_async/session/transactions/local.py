@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -22,6 +21,7 @@ from jmsql.exceptions import (
     JMSException,
     TransactionRolledBackException,
 )
+from jmsql.logs import contained_logger
 from jmsql.store.receiving.receive import browse
 from jmsql.store.sending.send import misses_queues, queues_are_missing
 from jmsql.store.wire.application_sql import SavepointCommand
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 _LONGEST_TURN = 0.05
 """How many seconds a fetch waits for that of another consumer, whose connection may hang."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
@@ -20,6 +19,7 @@ from jmsql.client.instrumentation import settling
 from jmsql.client.send_buffer import News, SendBuffer
 from jmsql.concurrency.tasks import BackgroundTask, Notifications, run_to_completion, shielded
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.logs import contained_logger
 from jmsql.messages import DeliveryMode
 from jmsql.store.errors import translate, with_unknown_outcome
 from jmsql.store.receiving.receive import browse, dequeue
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from jmsql.values.destinations import Destination
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 T = TypeVar("T")
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -16,6 +15,7 @@ from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure, failur
 from jmsql.client.receiving.fetching import PrefetchBuffer, claims_of_groups
 from jmsql.concurrency.threads import RLock, try_acquire
 from jmsql.exceptions import JMSException
+from jmsql.logs import contained_logger
 from jmsql.store.control.liveness import is_connected
 from jmsql.store.receiving.progress import ClaimedMessage
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 # A lock lives and dies with its transaction, so each transaction has to fetch for itself, and whether its client has
 # died with a message has to be recorded beside it. A claim is that record, and one commit claims the messages of

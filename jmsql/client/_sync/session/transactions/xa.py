@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
@@ -19,6 +18,7 @@ from jmsql.exceptions import (
     TransactionInProgressException,
     TransactionRolledBackException,
 )
+from jmsql.logs import contained_logger
 from jmsql.store.global_transactions import Xid, commit_prepared, prepared_transactions, roll_back_prepared
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jmsql.store.statement import Steps
 
 
-logger = logging.getLogger("jmsql")
+logger = contained_logger("jmsql")
 
 
 # A prepared transaction outlives its connection and its process, and any client may end it by its identifier. That has
