@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy
 from jmsql.django.configuration import database_alias, schema_name
 from jmsql.django.models import DeadLetter, Message
 from jmsql.store.administration import emptying
-from jmsql.store.administration.cancelling import Cancellation, cancel
+from jmsql.store.administration.cancelling import Cancellation, cancel, outcome_of_all
 from jmsql.store.administration.dead_letters import retry
 from jmsql.store.administration.delivering import deliver
 from jmsql.store.administration.places import Place
@@ -185,7 +185,9 @@ class MessageAdmin(_ViewAdmin):
         """Cancel messages, `MOST_CANCELLED` at the most; their handlers are asked to end."""
         identifiers = list(queryset.values_list("message_id", flat=True)[:MOST_CANCELLED])
         with _store() as runner:
-            found = [runner.run(cancel(identifier)) for identifier in identifiers if identifier is not None]
+            found = [
+                outcome_of_all(runner.run(cancel(identifier))) for identifier in identifiers if identifier is not None
+            ]
         cancelled = sum(each in {Cancellation.removed, Cancellation.asked} for each in found)
         self.message_user(request, f"{counted(cancelled, 'message')} cancelled.")
         if cancelled < len(identifiers):

@@ -313,7 +313,7 @@ begin atomic
         ' jmsql_internal.forget_deliveries(tid[]),'
         ' jmsql_internal.move_step(integer, integer, bigint[], bigint, bigint, boolean),'
         ' jmsql.move(text, text, bigint[], bigint), jmsql.purge(text, bigint[], bigint),'
-        ' jmsql_internal.cancel_at(integer, smallint, bigint, boolean), jmsql.cancel(text),'
+        ' jmsql_internal.cancel_at(integer, smallint, bigint, boolean), jmsql_internal.cancel_copies(text), jmsql.cancel(text),'
         ' jmsql_internal.deliver_waiting(integer, smallint[], bigint[]),'
         ' jmsql_internal.deliver_delayed(integer, bigint[], bigint[]), jmsql.deliver(text, bigint[], bigint),'
         ' jmsql_internal.note_activity(text, integer, bigint, uuid[], text, integer, text, text, integer),'

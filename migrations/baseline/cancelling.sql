@@ -71,7 +71,7 @@ comment on function jmsql_internal.cancel_at(integer, smallint, bigint, boolean)
     'Deletes a message with its claim, if there is one, and notifies the holder: removed or asked; locked if a '
     'transaction has locked it, or has just ended it.';
 
-create function jmsql.cancel(message_id text) returns text
+create function jmsql_internal.cancel_copies(message_id text) returns text[]
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
@@ -121,10 +121,21 @@ begin
         outcomes := outcomes || jmsql_internal.cancel_at(
             found.queue_id, found.inverse_priority, found.sequence, found.history);
     end loop;
-    return case when 'locked' = any(outcomes) then 'locked' when 'asked' = any(outcomes) then 'asked'
-                when 'removed' = any(outcomes) then 'removed' else 'gone' end;
+    return outcomes;
 end
+$$;
+comment on function jmsql_internal.cancel_copies(text) is
+    'Cancels a message in each queue and subscription that holds it, and returns the outcome of each: removed, asked or locked.';
+
+create function jmsql.cancel(message_id text) returns text
+    language sql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+select case when 'locked' = any(c.outcomes) then 'locked' when 'asked' = any(c.outcomes) then 'asked'
+            when 'removed' = any(c.outcomes) then 'removed' else 'gone' end
+from jmsql_internal.cancel_copies(message_id) as c (outcomes)
 $$;
 comment on function jmsql.cancel(text) is
     'Cancels a message, given its identifier, in each queue and subscription that holds it: removed; asked if a client has '
-    'received it, which is told; locked if a transaction has locked it; gone if it is not there, or a dead letter.';
+    'received it, which is told; locked if a transaction has locked it in one of them, where it stays; gone if it is not '
+    'there, or a dead letter.';

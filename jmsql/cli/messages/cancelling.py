@@ -24,8 +24,8 @@ def cancel(
 
     It shows the outcome of each: removed, if it waited; asked, if a client has received it: it is removed, its handler
     is ended, and uncommitted work is rolled back; locked, if an open transaction of another session has received it,
-    and it stays; gone, if it was handled, has expired or is a dead letter. If one is locked or gone,
-    the exit code is 1.
+    and it stays (a topic's message: in that subscription); gone, if it was handled, has expired or is a dead letter.
+    If one is locked or gone, the exit code is 1.
 
     Example: `jmsql cancel ID:0189c2f0-3c4b-4d5e-8f60-718293a4b5c6`
     """

@@ -13,7 +13,7 @@ select jmsql.alter_destination(%(uri)s, %(settings)s::jsonb);
 select jmsql.delete_destination(%(uri)s, %(force)s);
 
 -- name: cancel
-select jmsql.cancel(%(message_id)s);
+select unnest(jmsql_internal.cancel_copies(%(message_id)s));
 
 -- name: destinations
 select kind, destination, temporary, settings, created_at from jmsql.destinations order by kind, destination;

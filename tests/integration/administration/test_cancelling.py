@@ -137,6 +137,46 @@ def test_a_topic_s_message_is_removed_from_each_subscription(
     assert server.rows("select from jmsql_internal.message") == []
 
 
+@pytest.fixture
+def lock_in_one_subscription(
+    administration: Administration, connection: Connection, session: Session
+) -> tuple[str, Session]:
+    """The identifier of a topic's message, of which a session's transaction has locked one copy, of two."""
+    topic = Topic("news")
+    for name in ("desk", "archive"):
+        administration.subscribe(topic, name, shared=True)
+    sent = send(session, topic)
+    transacted = connection.create_session(transacted=True)
+    receive(transacted.create_shared_durable_consumer(topic, "desk"))
+    return sent, transacted
+
+
+def test_a_message_is_cancelled_if_one_of_its_copies_is_acknowledged_meanwhile(
+    administration: Administration, lock_in_one_subscription: tuple[str, Session], server: Server
+) -> None:
+    cancelled, transacted = lock_in_one_subscription
+
+    def commit() -> None:
+        wait_for(lambda: len(server.rows("select from jmsql_internal.message")) == 1)
+        transacted.commit()
+
+    committing = threading.Thread(target=commit)
+    committing.start()
+    assert administration.cancel(cancelled) is Cancellation.removed
+    committing.join()
+    assert server.rows("select from jmsql_internal.message") == []
+
+
+def test_a_message_of_which_a_copy_stays_is_locked(
+    administration: Administration, lock_in_one_subscription: tuple[str, Session], server: Server
+) -> None:
+    cancelled, transacted = lock_in_one_subscription
+    assert administration.cancel(cancelled) is Cancellation.locked
+    assert server.rows("select count(*) from jmsql_internal.message") == [(1,)]
+    transacted.rollback()
+    assert administration.cancel(cancelled) is Cancellation.removed
+
+
 def test_cancelling_the_head_of_a_group_frees_the_next(
     administration: Administration, connection: Connection, other_connection: Connection, queue: Queue
 ) -> None:

@@ -17,7 +17,7 @@ from jmsql.selectors import Selector
 from jmsql.store.administration import batches, browsing, inspection, overview, searching
 from jmsql.store.administration.activity import LAST, Activity, activity_days, every_activity, set_activity_days
 from jmsql.store.administration.batches import BatchSummary
-from jmsql.store.administration.cancelling import Cancellation, cancel
+from jmsql.store.administration.cancelling import Cancellation, cancel, outcome_of_all
 from jmsql.store.administration.dead_letters import (
     DeadLetter,
     Retry,
@@ -595,17 +595,18 @@ class Administration:
         Args:
             message_id: Its JMSMessageID, as `send` returns it, with or without ``ID:``.
 
-        Returns: The message's outcome. `locked` only after a second, in which its transaction has not ended.
+        Returns: The message's outcome. `locked` only after a second, in which its transaction has not ended. A topic's
+            message, of which each subscription has a copy: `locked` if a copy stays, else `asked` or `removed` if any
+            was cancelled.
 
         Raises:
             JMSSecurityException: The role is no administrator.
             TypeError: The identifier is no text.
         """
-        if not isinstance(message_id, str):
-            raise TypeError(f"Expected a message's identifier as a str, got {message_id!r}.")
         give_up_at = monotonic() + _CANCEL_PATIENCE
+        cancelled: set[str] = set()
         while True:
-            outcome = self._change(cancel(message_id))
+            outcome = outcome_of_all(self._change(cancel(message_id)), cancelled)
             if outcome is not Cancellation.locked or monotonic() >= give_up_at:
                 return outcome
             sleep(_CANCEL_PAUSE)
