@@ -47,6 +47,9 @@ _sql = SqlFile("receiving")
 _SPARSEST = 4
 """The longest range that is read for some messages, as a multiple of their number."""
 
+CLAIM_LOST = "JMS05"
+"""The code of the error of an acknowledgement, alone or with a commit, whose messages were taken away."""
+
 _TAKEN_AWAY = (
     " messages were taken away from the transaction that had locked them: part of it was rolled back, or ended, by "
     "other means than the session's. Call rollback(), and do the work again."
@@ -184,7 +187,7 @@ def _addresses(rows: Sequence[LockedRow]) -> str:
 
 
 def _taken_away(missing: int, total: int) -> TransactionRolledBackException:
-    return TransactionRolledBackException(f"{missing} of {total}{_TAKEN_AWAY}", "JMS05")
+    return TransactionRolledBackException(f"{missing} of {total}{_TAKEN_AWAY}", CLAIM_LOST)
 
 
 class Recipient:

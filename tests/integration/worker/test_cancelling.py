@@ -317,6 +317,44 @@ async def test_a_notification_that_no_cancellation_has_sent_ends_nothing(
         await asyncio.to_thread(wait_for, lambda: seen.cleaned == ["slow"], PATIENCE)
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_commit_that_fails_beside_a_false_notification_has_failed(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase, caplog: pytest.LogCaptureFixture, is_async: bool
+) -> None:
+    """Every role may notify. The log names the failure, and the failure has its consequences."""
+    database.rows("alter table handled add constraint once unique (text) deferrable initially deferred")
+    dead: list[jmsql.Message] = []
+    app = Application(jmsql_factory, on_dead_letter=lambda message, _: dead.append(message))
+
+    def notify() -> None:
+        for (sequence,) in database.rows("select sequence from jmsql_internal.message"):
+            database.rows(f"notify jmsql, 'cancelled {sequence}'")
+
+    if is_async:
+
+        @app.listener("orders", redelivery=jmsql.RedeliveryPolicy(1))
+        async def handle(body: str, rows: AsyncConnection) -> None:
+            for _ in range(2):
+                await rows.execute(INSERTION, {"text": body})
+            await asyncio.to_thread(notify)
+
+    else:
+
+        @app.listener("orders", redelivery=jmsql.RedeliveryPolicy(1))
+        def handle_in_thread(body: str, rows: sqlalchemy.Connection) -> None:
+            for _ in range(2):
+                rows.execute(INSERTION, {"text": body})
+            notify()
+
+    async with app.running(concurrency=1):
+        send_one(jmsql_factory, "a")
+        # The dead letter is there before the log says so.
+        wanted = "in delivery 1 of the message"
+        await asyncio.to_thread(wait_for, lambda: any(wanted in each.message for each in caplog.records), PATIENCE)
+    assert [record.levelname for record in caplog.records if wanted in record.message] == ["ERROR"]
+    assert len(dead) == database.queued() == 1
+
+
 def test_a_message_whose_worker_is_killed_while_it_is_cancelled_is_gone_or_handled_once(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:

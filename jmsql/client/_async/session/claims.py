@@ -12,6 +12,7 @@ from jmsql.client.receiving.fetching import PrefetchBuffer, claims_of_groups
 from jmsql.client.throttle import Throttle
 from jmsql.exceptions import JMSException
 from jmsql.store.errors import with_unknown_outcome
+from jmsql.store.receiving.acknowledge import CLAIM_LOST
 from jmsql.store.receiving.progress import ClaimedMessage
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.receiving.results import acknowledged_with
@@ -220,7 +221,8 @@ class Claims(Delivery):
             raise JMSException(
                 f"{len(delivered) - acknowledged} of {len(delivered)} messages could not be acknowledged, and are "
                 "delivered again: they were held for longer than their visibility timeout, or the server took this "
-                "client for gone."
+                "client for gone.",
+                CLAIM_LOST,
             )
 
     async def release(self, failure: Failure | None = None) -> list[MessageKey]:

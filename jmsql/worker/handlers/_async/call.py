@@ -34,6 +34,7 @@ from jmsql.exceptions import IllegalStateException, InvalidDestinationException,
 from jmsql.logs import contained_logger
 from jmsql.messages import Message
 from jmsql.messages.plain_json import plain_json
+from jmsql.store.receiving.acknowledge import CLAIM_LOST
 from jmsql.store.receiving.progress import Progress
 from jmsql.store.receiving.results import Handled, Keeping
 from jmsql.values.clock import monotonic
@@ -194,7 +195,9 @@ class HandlerCall(AnyCall):
                 else:
                     await self.session.acknowledge()
         except BaseException as error:  # any exception, also SystemExit, is the handler's failure and not the worker's
-            if has_returned and claim is not None and isinstance(error, JMSException):
+            # Every role may notify: beside another failure, a notification means nothing.
+            is_claim_lost = isinstance(error, JMSException) and error.error_code == CLAIM_LOST
+            if has_returned and claim is not None and is_claim_lost:
                 await self._hear_of_cancellation(claim)
             await self._settle_failure(error)
             if ends_task(error):
