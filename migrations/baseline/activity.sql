@@ -215,12 +215,14 @@ create trigger revocations_are_noted after delete on jmsql_internal.permission
 create view jmsql.activity with (security_invoker) as
 select a.activity_id, a.at, coalesce(s.at, a.at) as ended_at, a.user_name, a.role_name, a.actor, a.application, a.host, a.action,
        a.destination, a.subscription, a.client_id, a.target, a.selector, a.details,
-       a.messages + coalesce(s.messages, 0) as messages,
+       coalesce(a.messages + s.messages, a.messages, s.messages) as messages,
        array(select 'ID:' || i from unnest(a.message_ids) with ordinality as m (i, place) order by place) as message_ids,
-       a.outcome
+       coalesce(s.outcome, a.outcome) as outcome
 from jmsql_internal.administrative_action a
 left join lateral (
-    select max(c.at) as at, sum(c.messages)::bigint as messages from jmsql_internal.administrative_action c
+    select max(c.at) as at, sum(c.messages)::bigint as messages,
+           (pg_catalog.array_agg(c.outcome order by c.activity_id desc))[1] as outcome
+    from jmsql_internal.administrative_action c
     where c.action_id = a.action_id and c.continues and c.user_name = a.user_name
     offset 0) s on true
 where not a.continues;
@@ -243,4 +245,4 @@ comment on column jmsql.activity.selector is 'Which messages were chosen; null: 
 comment on column jmsql.activity.details is 'The settings with their former values, a schedule''s name, a role, and the like.';
 comment on column jmsql.activity.messages is 'How many messages it has changed; null: it was not about messages.';
 comment on column jmsql.activity.message_ids is 'Their JMSMessageIDs, at most the first 1,000.';
-comment on column jmsql.activity.outcome is 'done; of a cancelled message removed or asked.';
+comment on column jmsql.activity.outcome is 'done; of a cancelled message removed or asked; begun: a day of the history was to be removed, which has not ended.';

@@ -59,7 +59,8 @@ class Activity(NamedTuple):
     message_ids: list[str]
     """Their JMSMessageIDs, at most the first 1,000."""
     outcome: str
-    """``done``; of a cancelled message ``removed`` or ``asked``."""
+    """``done``; of a cancelled message ``removed`` or ``asked``; ``begun`` if the removal of a day of the history broke
+    off, which the next pruning completes."""
 
 
 def _to_activity(row: tuple[Any, ...]) -> Activity:

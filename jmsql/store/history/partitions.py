@@ -169,7 +169,12 @@ class HistoryPartitions:
         """
         if not day.settled:
             raise IllegalStateException(f"The history of {day.day} may still grow; only settled days can be dropped.")
-        note = self._note(f"history of {day.day}, with about so many messages", day.estimated_messages or None)
+        details = f"history of {day.day}, with about so many messages"
+        # The removal takes three transactions. If the connection is lost between them, the next pruning completes it,
+        # perhaps another role's: this line says then who began.
+        if self._said is not None:
+            yield from in_transaction(self._note(details, None, outcome="begun"))
+        note = self._note(details, day.estimated_messages or None)
         yield from self._with_patience(_detach_and_drop(day.partition, note))
         return PruneStep(day.day, day.estimated_messages, dropped=True)
 
@@ -200,12 +205,14 @@ class HistoryPartitions:
         while deleted := (yield from in_transaction(step())):
             yield Item(PruneStep(day.day, deleted, dropped=False))
 
-    def _note(self, details: str, messages: int | None, destination: Destination | None = None) -> Steps[None]:
+    def _note(
+        self, details: str, messages: int | None, destination: Destination | None = None, outcome: str = "done"
+    ) -> Steps[None]:
         """Leave a line in the activity, with the transaction that removes the messages."""
         if self._said is not None:
             yield from say(self._said)
             uri = None if destination is None else destination.uri
-            yield from _note_pruned.bind(messages=messages, destination=uri, details=details)
+            yield from _note_pruned.bind(messages=messages, outcome=outcome, destination=uri, details=details)
 
     def _destinations(self, day: HistoryDay) -> Steps[tuple[list[str], list[str]]]:
         """Return the destinations with messages in a day: those that keep them no longer, and the others."""

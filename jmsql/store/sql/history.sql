@@ -121,7 +121,8 @@ select jmsql_internal.note_activity(
 
 -- name: note_pruned
 select jmsql_internal.note_activity(
-    'prune'::text, null::integer, %(messages)s::bigint, destination => %(destination)s::text, details => %(details)s::text);
+    'prune'::text, null::integer, %(messages)s::bigint, outcome => %(outcome)s::text, destination => %(destination)s::text,
+    details => %(details)s::text);
 
 -- name: notify
 select jmsql_internal.notify(%(queue)s::text);

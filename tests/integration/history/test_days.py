@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ import jmsql
 from jmsql.store.history.partitions import HistoryPartitions
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
+from jmsql.timings import InternalTimings
 from tests.background import Background
 from tests.integration.history.conftest import SetClock, dequeue, send
 from tests.leadership import maintain
@@ -384,6 +386,34 @@ def test_a_drop_that_was_interrupted_is_finished_later(
     assert list(administration.history.prune()) == []
     left = "select from pg_class where relname = 'message_history_20300310'"
     assert database.execute(left).fetchone() is None
+
+
+def test_the_activity_says_who_has_begun_a_drop_that_broke_off(
+    jmsql_factory: jmsql.ConnectionFactory, jmsql_clean_url: str, set_clock: SetClock
+) -> None:
+    hurried = dataclasses.replace(jmsql_factory, timings=InternalTimings(prune_lock_timeout=0.1))
+    set_clock(NOON)
+    with jmsql.admin.Administration(hurried, actor="alice") as administration:
+        queue = administration.create_queue("orders", history=True, history_days=1)
+        _keep(jmsql_factory, queue, "old")
+        set_clock(NOON + timedelta(days=2))
+        with psycopg.connect(jmsql_clean_url.replace("postgresql+psycopg", "postgresql")) as reader:
+            _sql(reader, "select from jmsql.history")
+            with pytest.raises(jmsql.JMSException):
+                list(administration.history.prune(before=MIDNIGHT.date()))
+
+    def prunings() -> list[tuple[str | None, str | None, str]]:
+        return [(each.actor, each.details, each.outcome) for each in other.activity() if each.action == "prune"]
+
+    with jmsql.admin.Administration(jmsql_factory, actor="bob") as other:
+        begun = ("alice", "history of 2030-03-10, with about so many messages", "begun")
+        assert prunings() == [begun]
+        assert list(other.history.prune()) == []
+        assert prunings() == [begun]
+        _keep(jmsql_factory, queue, "new")
+        set_clock(NOON + timedelta(days=4))
+        assert [each.dropped for each in other.history.prune(before=NOON.date() + timedelta(days=3))] == [True]
+        assert [(actor, outcome) for actor, _, outcome in prunings()] == [("bob", "done"), ("alice", "begun")]
 
 
 def test_the_owner_alone_prunes(

@@ -228,3 +228,4 @@ def test_replays_and_removals_leave_lines_in_the_activity(
     assert (days.action, days.destination, days.details) == (
         *("prune", None, "history of 2030-03-10, with about so many messages"),
     )
+    assert {each.outcome for each in found} == {"done"}
