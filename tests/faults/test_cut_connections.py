@@ -289,3 +289,31 @@ def test_messages_whose_claim_was_not_answered_are_delivered_again(
 
             wait_for(has_all, timeout=30)
     messages(witness)
+
+
+@pytest.mark.parametrize("deduplication_id", [None, "payment 17"])
+def test_a_send_whose_queue_could_not_be_made_again_was_not_sent(
+    jmsql_factory: jmsql.ConnectionFactory, witness: jmsql.Session, deduplication_id: str | None
+) -> None:
+    """The server has refused the send, and the connection that is lost has made the queue at the most."""
+    assert jmsql_factory.url is not None
+    is_deleted = False
+
+    def cut_the_making(request: bytes) -> None:
+        is_send = b"TextMessage" in request or b"payment 17" in request
+        if is_deleted and QUEUE.name.encode() in request and not is_send:
+            proxy.cut(CutPoint.BEFORE_REQUEST)
+
+    with CuttingProxy(jmsql_factory.url, on_request=cut_the_making) as proxy:
+        through_proxy = dataclasses.replace(jmsql_factory, url=proxy.url, control_url=jmsql_factory.url)
+        with through_proxy.create_connection() as connection:
+            session = connection.create_session()
+            jmsql.send(session, QUEUE, "a")
+            witness.database.execute(sqlalchemy.text("delete from jmsql_internal.queue where name = 'orders'"))
+            witness.commit()
+            is_deleted = True
+            with pytest.raises(jmsql.JMSException) as raised:
+                jmsql.send(session, QUEUE, "a", deduplication_id=deduplication_id)
+            is_deleted = False
+    assert raised.value.error_code == "08006"
+    assert messages(witness) == []

@@ -110,13 +110,12 @@ class NoTransaction(OwnTransaction):
                         await database.attempt(self._insertion(destination, messages), question)
                         waited_for = database.link.answer
                     except InvalidDestinationException:
-                        await client.destinations.make_again([destination])
+                        await self._send_again(destination, lambda: self._insertion(destination, messages))
                         waited_for = None
-                        await database.run(self._insertion(destination, messages))
+                    except JMSException as error:
+                        raise with_unknown_outcome(error, _SENT_TWICE) from error.__cause__
                     news = News({destination: len(messages)}, messages[0].jms_delivery_time is not None)
                     await client.sent(news, waited_for)
-            except JMSException as error:
-                raise with_unknown_outcome(error, _SENT_TWICE) from error.__cause__
             finally:
                 database.release()
 
@@ -128,17 +127,30 @@ class NoTransaction(OwnTransaction):
         for message in messages:
             send_buffer.add(destination, message, 0)
         flush = messages[0].jms_delivery_mode == DeliveryMode.PERSISTENT
+
+        def insertion() -> Steps[None]:
+            return in_transaction(send_buffer.flush(client.publisher, flush=flush))
+
         async with state.lock if state.listener is None else state, self.database.connected():
             with shielded():
                 try:
-                    try:
-                        await self.database.attempt(in_transaction(send_buffer.flush(client.publisher, flush=flush)))
-                    except InvalidDestinationException:
-                        await client.destinations.make_again([destination])
-                        await self.database.run(in_transaction(send_buffer.flush(client.publisher, flush=flush)))
+                    await self.database.attempt(insertion())
+                except InvalidDestinationException:
+                    await self._send_again(destination, insertion)
                 except JMSException as error:
                     raise with_unknown_outcome(error, _SENT_TWICE) from error.__cause__
                 await client.sent(send_buffer.ended())
+
+    async def _send_again(self, destination: Destination, insertion: Callable[[], Steps[None]]) -> None:
+        """Make a destination again that was deleted, and repeat the send to it, which has inserted nothing.
+
+        A connection that is lost while it makes the destination leaves no doubt: the message was not sent.
+        """
+        await self._client.destinations.make_again([destination])
+        try:
+            await self.database.run(insertion())
+        except JMSException as error:
+            raise with_unknown_outcome(error, _SENT_TWICE) from error.__cause__
 
     async def run(self, work: Query[T] | Steps[T]) -> T:
         state = self.state

@@ -110,13 +110,12 @@ class NoTransaction(OwnTransaction):
                     database.attempt(self._insertion(destination, messages), question)
                     waited_for = database.link.answer
                 except InvalidDestinationException:
-                    client.destinations.make_again([destination])
+                    self._send_again(destination, lambda: self._insertion(destination, messages))
                     waited_for = None
-                    database.run(self._insertion(destination, messages))
+                except JMSException as error:
+                    raise with_unknown_outcome(error, _SENT_TWICE) from error.__cause__
                 news = News({destination: len(messages)}, messages[0].jms_delivery_time is not None)
                 client.sent(news, waited_for)
-            except JMSException as error:
-                raise with_unknown_outcome(error, _SENT_TWICE) from error.__cause__
             finally:
                 database.release()
 
@@ -128,16 +127,29 @@ class NoTransaction(OwnTransaction):
         for message in messages:
             send_buffer.add(destination, message, 0)
         flush = messages[0].jms_delivery_mode == DeliveryMode.PERSISTENT
+
+        def insertion() -> Steps[None]:
+            return in_transaction(send_buffer.flush(client.publisher, flush=flush))
+
         with state.lock if state.listener is None else state, self.database.connected():
             try:
-                try:
-                    self.database.attempt(in_transaction(send_buffer.flush(client.publisher, flush=flush)))
-                except InvalidDestinationException:
-                    client.destinations.make_again([destination])
-                    self.database.run(in_transaction(send_buffer.flush(client.publisher, flush=flush)))
+                self.database.attempt(insertion())
+            except InvalidDestinationException:
+                self._send_again(destination, insertion)
             except JMSException as error:
                 raise with_unknown_outcome(error, _SENT_TWICE) from error.__cause__
             client.sent(send_buffer.ended())
+
+    def _send_again(self, destination: Destination, insertion: Callable[[], Steps[None]]) -> None:
+        """Make a destination again that was deleted, and repeat the send to it, which has inserted nothing.
+
+        A connection that is lost while it makes the destination leaves no doubt: the message was not sent.
+        """
+        self._client.destinations.make_again([destination])
+        try:
+            self.database.run(insertion())
+        except JMSException as error:
+            raise with_unknown_outcome(error, _SENT_TWICE) from error.__cause__
 
     def run(self, work: Query[T] | Steps[T]) -> T:
         state = self.state
