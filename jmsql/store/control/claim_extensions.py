@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from jmsql.store.receiving.redelivery import ExtendedClaim, extend_claims
 from jmsql.store.wire._sync.runner import Runner
@@ -21,7 +21,9 @@ class ClaimExtensions:
         self._claims: dict[object, Sequence[ExtendedClaim]] = {}
         self._next_run = 0.0
         self.is_running = False
-        """True while a statement extends claims, perhaps of a holder that was removed just now. `run` writes it."""
+        """True while a statement extends claims, perhaps of a holder that was removed just now. `run` writes it, under
+        the lock."""
+        self._waiters: list[Callable[[], object]] = []
 
     def add(self, holder: object, claims: Sequence[ExtendedClaim]) -> None:
         """Extend claims from now on. They have just been made or extended; may be called from any thread.
@@ -39,6 +41,14 @@ class ClaimExtensions:
         """Extend a holder's claims no more."""
         with self._lock:
             self._claims.pop(holder, None)
+
+    def call_after(self, ended: Callable[[], object]) -> None:
+        """Call a function once no statement extends claims: at once, or from the control thread."""
+        with self._lock:
+            if self.is_running:
+                self._waiters.append(ended)
+                return
+        ended()
 
     def seconds_to_next(self) -> float:
         """Return in how many seconds claims are to be extended."""
@@ -60,7 +70,11 @@ class ClaimExtensions:
         try:
             runner.run(extend_claims(claims))
         finally:
-            self.is_running = False
+            with self._lock:
+                self.is_running = False
+                waiters, self._waiters = self._waiters, []
+            for ended in waiters:
+                ended()
 
 
 def _pause(claims: Sequence[ExtendedClaim]) -> float:

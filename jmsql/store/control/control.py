@@ -257,6 +257,10 @@ class ControlConnection:
         """True while a statement extends claims, perhaps for a block of `extending` that has ended just now."""
         return self._duties.claim_extensions.is_running
 
+    def call_after_extension(self, ended: Callable[[], object]) -> None:
+        """Call a function once no statement extends claims: at once, or from the control thread."""
+        self._duties.claim_extensions.call_after(ended)
+
     @contextlib.contextmanager
     def extending(self, claims: Sequence[ExtendedClaim]) -> Iterator[None]:
         """Extend claims for as long as the block runs."""

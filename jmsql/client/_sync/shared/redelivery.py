@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from jmsql.client._sync.shared.connection_destinations import ConnectionDestinations
 from jmsql.client._sync.shared.side_connection import SideConnection
 from jmsql.client.receiving.fetching import PrefetchBuffer
-from jmsql.concurrency.threads import sleep
+from jmsql.concurrency.threads import Notifications
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.logs import contained_logger
 from jmsql.store.control.control import ControlConnection
@@ -56,8 +56,6 @@ _password_in_url = re.compile(r"(://[^\s:/@]*):[^\s/@]+@")
 
 _LONGEST_EXTENSION = 5.0
 """Seconds for which a session waits for an extension of its claims: a little longer than that waits for a lock."""
-_EXTENSION_PAUSE = 0.001
-"""Seconds between two looks whether it has ended."""
 
 _NEVER: tuple[float, QueuePolicy | None] = 0.0, None
 _NEVER_DELIVERED = EarlierDeliveries(0, 0, 0)
@@ -353,9 +351,10 @@ class Redelivery:
 
         These find the rows by their addresses, and an extension that commits meanwhile gives the rows others.
         """
-        give_up_at = monotonic() + _LONGEST_EXTENSION
-        while self._control.is_extending and monotonic() < give_up_at:
-            sleep(_EXTENSION_PAUSE)
+        if self._control.is_extending:
+            ended = Notifications()
+            self._control.call_after_extension(ended.notify)
+            ended.wait(0, _LONGEST_EXTENSION)
 
     def release(self, releases: Sequence[Release]) -> None:
         """Release messages, of which a transaction may still hold the locks."""
