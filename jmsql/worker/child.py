@@ -66,10 +66,12 @@ class Child:
     def __init__(self, name: str, channel: socket.socket, stop_signal: socket.socket, settings: Settings) -> None:
         self._name = name
         self._channel = channel
-        self._reports = ReportWriter(channel)
         self._stop_signal = stop_signal
         self._settings = settings
         self._timings = settings.timings
+        # By then the supervisor kills the process, if it can.
+        patience = self._timings.exit_timeout - self._timings.rollback_timeout
+        self._reports = ReportWriter(channel, stop_signal, patience)
         self._watch = HandlerWatch(list, settings.warn_transaction_after)
         self._process_counters: ProcessCounters | None = None
         self._next_heartbeat = 0.0

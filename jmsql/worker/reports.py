@@ -6,6 +6,8 @@ The socket is a lifeline as well: it ends with the supervisor, however that ends
 from __future__ import annotations
 
 import json
+import math
+import select
 import socket
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -14,6 +16,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from jmsql.store.control.counters import Counts
+from jmsql.values.clock import monotonic
 
 # A report is the whole state so far, and no change since the last one: a process that is killed loses the numbers since
 # its last one, and the supervisor adds up the last reports of ended processes.
@@ -182,37 +185,51 @@ class ReportWriter:
 
     Args:
         channel: The socket, which blocks.
+        stop_signal: A socket that can be read once the process is told to stop.
+        patience: For how many seconds a report waits after that for a supervisor that does not read.
     """
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: socket.socket, stop_signal: socket.socket, patience: float) -> None:
         self._channel = channel
-        # The rest of a report whose beginning was sent.
+        self._stop_signal = stop_signal
+        self._patience = patience
+        # The rest of reports whose beginning was sent.
         self._unsent = b""
 
     def send(self, report: Report) -> None:
-        """Send a report, and wait until the supervisor has room for it."""
-        line, self._unsent = self._unsent + _line(report), b""
-        try:
-            self._channel.sendall(line)
-        except OSError:
-            return  # the process sees the end of the lifeline, and ends too
+        """Send a report, and wait until the supervisor has room for it, while the process is not told to stop.
+
+        The supervisor may have been stopped alone, and would hold up a process that has nothing else to do but to end.
+        """
+        self._unsent += _line(report)
+        give_up_at = math.inf
+        while not self._send_unsent() and monotonic() < give_up_at:
+            if give_up_at < math.inf:
+                select.select([], [self._channel], [], max(0.0, give_up_at - monotonic()))
+                continue
+            told, _, _ = select.select([self._channel, self._stop_signal], [self._channel], [])
+            if told:
+                give_up_at = monotonic() + self._patience
 
     def send_at_once(self, report: Report) -> None:
         """Send a report, or drop it if the supervisor does not read: the thread that sends ends overdue handlers."""
-        self._send_unsent()
-        if not self._unsent:
+        if self._send_unsent():
             line = _line(report)
             self._unsent = line
             self._send_unsent()
             if self._unsent == line:
                 self._unsent = b""
 
-    def _send_unsent(self) -> None:
+    def _send_unsent(self) -> bool:
+        """Send as much as there is room for; return False if something is left."""
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._channel.send(self._unsent, socket.MSG_DONTWAIT) :]
-        except OSError:  # no room, or as above
-            return
+        except BlockingIOError:
+            return False
+        except OSError:
+            self._unsent = b""  # the process sees the end of the lifeline, and ends too
+        return True
 
 
 def _line(report: Report) -> bytes:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
 
 from jmsql.worker.reports import HandlerCounters, Progress, Report, ReportReader, ReportWriter
 
 
 def test_a_supervisor_that_does_not_read_holds_nothing_up_and_reads_whole_reports_later() -> None:
     sender, receiver = socket.socketpair()
-    with sender, receiver:
-        writer, reader = ReportWriter(sender), ReportReader(receiver)
+    stop, stop_signal = socket.socketpair()
+    with sender, receiver, stop, stop_signal:
+        writer, reader = ReportWriter(sender, stop_signal, 60.0), ReportReader(receiver)
         counters = {f"listener {number}": HandlerCounters() for number in range(100)}
         for number in range(200):
             writer.send_at_once(Progress(number, handler_counters=counters))
@@ -27,3 +32,64 @@ def test_a_supervisor_that_does_not_read_holds_nothing_up_and_reads_whole_report
     numbers = [report.running for report in reports if isinstance(report, Progress)]
     assert numbers == [*range(len(numbers) - 1), 1000]
     assert len(numbers) < 150
+
+
+class Lifeline:
+    """A process's ends of its sockets, and those of its supervisor, which does not read."""
+
+    def __init__(self) -> None:
+        self.sender, self.receiver = socket.socketpair()
+        self.stop, self.stop_signal = socket.socketpair()
+        self.writer = ReportWriter(self.sender, self.stop_signal, 0.05)
+        while not self._is_full():
+            pass
+
+    def _is_full(self) -> bool:
+        try:
+            self.sender.send(b" " * 4096, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        return False
+
+    def send_in_thread(self) -> threading.Thread:
+        thread = threading.Thread(target=self.writer.send, args=[Progress(1)], daemon=True)
+        thread.start()
+        return thread
+
+    def close(self) -> None:
+        for end in (self.sender, self.receiver, self.stop, self.stop_signal):
+            end.close()
+
+
+@pytest.fixture
+def lifeline() -> Iterator[Lifeline]:
+    lifeline = Lifeline()
+    yield lifeline
+    lifeline.close()
+
+
+def test_a_report_waits_for_a_supervisor_that_does_not_read(lifeline: Lifeline) -> None:
+    sending = lifeline.send_in_thread()
+    sending.join(0.2)
+    assert sending.is_alive()
+    reader = ReportReader(lifeline.receiver)
+    reports: list[Report] = []
+    while not reports:
+        reports = reader.read() or []
+    assert reports == [Progress(1)]
+    sending.join(60)
+    assert not sending.is_alive()
+
+
+def test_a_process_that_is_told_to_stop_does_not_wait_for_a_supervisor_that_does_not_read(lifeline: Lifeline) -> None:
+    sending = lifeline.send_in_thread()
+    lifeline.stop.send(b"\0")
+    sending.join(60)
+    assert not sending.is_alive()
+
+
+def test_a_report_does_not_wait_for_a_supervisor_that_has_ended(lifeline: Lifeline) -> None:
+    sending = lifeline.send_in_thread()
+    lifeline.receiver.close()
+    sending.join(60)
+    assert not sending.is_alive()
