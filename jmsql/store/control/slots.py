@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 from jmsql.logs import contained_logger
 from jmsql.store.receiving.throttling import end_presence, show_presence
@@ -16,12 +17,17 @@ from jmsql.values.clock import monotonic
 logger = contained_logger("jmsql")
 
 
+class _Call(NamedTuple):
+    claim_id: int
+    end: Callable[[], object]
+
+
 class Slots:
     """The duty to show that a client lives whose handlers hold slots.
 
     A slot is a claim, until its client is silent for too long: a process that is frozen keeps its claims, and gives its
-    slots back. Once it goes on, its calls end, since others may run in their place. Methods may be called from any
-    thread.
+    slots back. Once it goes on, its calls end, since others may run in their place, and no call begins with a message
+    that was claimed before. Methods may be called from any thread.
 
     Args:
         wake: Wakes the control thread.
@@ -33,8 +39,10 @@ class Slots:
         self._interval = timings.slot_interval
         self._duration = timings.slot_duration
         self._lock = threading.Lock()
-        self._running: dict[int, Callable[[], object]] = {}
-        """Functions that end the calls, by the sequences of their messages. Handlers write it, under the lock."""
+        self._running: dict[int, _Call] = {}
+        """The calls, by the sequences of their messages. Handlers write it, under the lock."""
+        self._lost_below = 0
+        """The claims with lower numbers have lost their slots. `_show` writes it, under the lock."""
         self._connection_id = 0
         self._next_run = math.inf
         self._certain_until = 0.0
@@ -53,15 +61,19 @@ class Slots:
             yield from self._show()
             self._wake()
 
-    def keep(self, sequence: int, end: Callable[[], object]) -> None:
-        """Note that the handler of a message runs.
+    def keep(self, sequence: int, claim_id: int, end: Callable[[], object]) -> bool:
+        """Note that the handler of a message begins; return False if it must not, since its slot is lost.
 
         Args:
             sequence: The message's.
+            claim_id: The claim that is the slot.
             end: Ends the call, since its slot is lost; called from any thread, and returns soon.
         """
         with self._lock:
-            self._running[sequence] = end
+            if claim_id < self._lost_below:
+                return False
+            self._running[sequence] = _Call(claim_id, end)
+            return True
 
     def release(self, sequence: int) -> None:
         """Note that the handler of a message has returned."""
@@ -74,18 +86,25 @@ class Slots:
             running = dict(self._running)
             self.holder_id = self.holder_id or self._connection_id
         certain_until = monotonic() + self._duration
-        is_late = yield from show_presence(
+        lost_below = yield from show_presence(
             *(self.holder_id, self._connection_id, running, self._duration), was_shown=self._certain_until > 0
         )
         self._certain_until = certain_until
-        if is_late:
-            logger.warning("The slots of %d running handlers were given to others; these end.", len(running))
-            for sequence, end in running.items():
-                self.release(sequence)
-                try:
-                    end()
-                except Exception:  # its event loop may be closed
-                    logger.exception("The call of a handler that has lost its slot does not end.")
+        if lost_below:
+            self._end_below(lost_below)
+
+    def _end_below(self, lost_below: int) -> None:
+        with self._lock:  # calls that have begun since are among them
+            self._lost_below = lost_below
+            lost = {sequence: call for sequence, call in self._running.items() if call.claim_id < lost_below}
+            for sequence in lost:
+                del self._running[sequence]
+        logger.warning("The slots of %d running handlers were given to others; these end.", len(lost))
+        for call in lost.values():
+            try:
+                call.end()
+            except Exception:  # its event loop may be closed
+                logger.exception("The call of a handler that has lost its slot does not end.")
 
     def run(self, control: Runner) -> None:
         """Show that the client lives, if it is time to."""

@@ -14,7 +14,7 @@ from jmsql.values.rates import ListenerLimit
 
 _sql = SqlFile("throttling")
 _declare = _sql.statement("declare", "declaring the limit of a listener", nothing)
-_show_presence = _sql.statement("show_presence", "holding the slots of handlers", value(bool))
+_show_presence = _sql.statement("show_presence", "holding the slots of handlers", value(int))
 _end_presence = _sql.statement("end_presence", "giving the slots of handlers back", nothing)
 forget_limits = _sql.statement("forget_limits", "forgetting limits", nothing).bind()
 """Removes the limits, and their usage, that nothing has used for a while."""
@@ -44,8 +44,10 @@ def declare(queue_id: int, chosen: str, limit: ListenerLimit, *, replaces: bool)
 
 def show_presence(
     holder_id: int, connection_id: int, running: Iterable[int], duration: float, *, was_shown: bool
-) -> Query[bool]:
-    """Show that a client lives that holds slots; return True if that comes too late, and it has lost them.
+) -> Query[int]:
+    """Show that a client lives that holds slots.
+
+    Returns 0, or, if that comes too late, a number: the slots of all claims below it are lost.
 
     Args:
         holder_id: Its number, the same for as long as it lives.

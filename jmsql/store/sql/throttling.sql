@@ -10,7 +10,7 @@ where %(replaces)s;
 
 -- name: show_presence
 -- A client that comes too late has lost its slots: it is told so, and begins again. After more than a minute its row is
--- gone, too.
+-- gone, too. The answer is 0, or a number between those of the claims whose slots are lost and those of later ones.
 with former as materialized (
     select set_config('synchronous_commit', 'off', true),
            coalesce((select h.expires_at < clock_timestamp() from jmsql_internal.limit_holder h
@@ -21,7 +21,7 @@ select %(holder_id)s, %(connection_id)s, %(running)s::bigint[],
 from former
 on conflict (holder_id) do update
 set connection_id = excluded.connection_id, running = excluded.running, expires_at = excluded.expires_at
-returning (select is_late from former);
+returning case when (select is_late from former) then nextval('jmsql_internal.claim_sequence'::regclass) else 0 end;
 
 -- name: end_presence
 update jmsql_internal.limit_holder set expires_at = '-infinity' where holder_id = %(holder_id)s;

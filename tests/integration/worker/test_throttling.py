@@ -17,6 +17,7 @@ import pytest
 import jmsql
 from jmsql import ConnectionFactory, Message, Queue
 from jmsql.admin import Administration
+from jmsql.store.control.slots import Slots
 from jmsql.store.receiving.throttling import forget_limits
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
@@ -382,6 +383,38 @@ def test_a_process_that_was_frozen_for_long_has_lost_its_slots(
     database.rows("delete from jmsql_internal.limit_holder")  # as the maintenance does a minute later
     os.kill(frozen, signal.SIGCONT)
     worker.wait_for_log("was interrupted")
+
+
+def test_no_call_begins_with_a_message_whose_slot_was_lost(database: WorkerDatabase) -> None:
+    slots = Slots(lambda: None, InternalTimings(slot_interval=0.001, slot_duration=10.0))
+    slots.hold_for(1)
+    ended: list[int] = []
+
+    def keep(sequence: int, claim_id: int) -> bool:
+        return slots.keep(sequence, claim_id, lambda: ended.append(sequence))
+
+    def claim() -> int:
+        [(claim_id,)] = database.rows("select nextval('jmsql_internal.claim_sequence')")
+        return int(claim_id)
+
+    with database.connection.transaction(force_rollback=True):
+        runner = PsycopgRunner(database.connection, "jmsql")
+        runner.run(slots.use())
+        before = claim()
+        assert keep(1, before)
+        wait_for(lambda: slots.seconds_to_next() == 0.0)
+        slots.run(runner)  # in time
+        assert ended == []
+        assert keep(2, before)
+        database.rows("update jmsql_internal.limit_holder set expires_at = '-infinity'")
+        wait_for(lambda: slots.seconds_to_next() == 0.0)
+        slots.run(runner)
+        assert ended == [1, 2]
+        assert not keep(3, before)
+        assert keep(4, claim())
+        wait_for(lambda: slots.seconds_to_next() == 0.0)
+        slots.run(runner)
+    assert ended == [1, 2]
 
 
 def test_frozen_and_killed_processes_give_their_slots_back(

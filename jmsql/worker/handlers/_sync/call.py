@@ -261,9 +261,11 @@ class HandlerCall(AnyCall):
         key, claim_id = claim
         cancellations = self.session.cancellations
         slots = None if self.listener.at_most is None else self.session.slots
+        if slots is not None and not slots.keep(key.sequence, claim_id, self.lose_slot):
+            self._is_cut_off = True
+            self._function_call.end()
+            raise Interruption
         cancellations.watch(key, claim_id, self.cancel)
-        if slots is not None:
-            slots.keep(key.sequence, self.lose_slot)
         try:
             self._call()
         finally:
