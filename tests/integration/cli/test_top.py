@@ -80,6 +80,27 @@ def test_messages_whose_handlers_report_their_progress_stand_below(jmsql: Comman
     assert [line[-2:] for line in lines if line[-1:] == ["rows"]] == [["25%", "rows"]] * 2
 
 
+def test_subscriptions_stand_by_their_names_in_each_table(
+    jmsql: Command, jmsql_factory: library.ConnectionFactory, jmsql_clean_url: str
+) -> None:
+    topic = library.Topic("prices")
+    with jmsql_factory.create_connection() as connection:
+        connection.start()
+        session = connection.create_session(False, library.AcknowledgeMode.CLIENT)
+        for name in ("audit", "books"):
+            session.create_shared_durable_consumer(topic, name)
+        session.create_producer(topic).send(session.create_text_message("x"))
+        report_progress(jmsql_clean_url, 0.25, "rows")
+        document = jmsql("top", "--once", "--json", "--interval", "0.1").document
+        text = jmsql("top", "--once", "--interval", "0.1").text
+    for part in ("destinations", "consumers_now", "running"):
+        named = [each for each in document[part] if each["subscription"] is not None]  # the topic has a line, too
+        found = {(each["destination"], each["subscription"]) for each in named}
+        assert found == {("prices", "audit"), ("prices", "books")}, part
+    for name in ("audit", "books"):
+        assert len([line for line in text.splitlines() if f"prices, {name} " in line]) == 2, text
+
+
 @pytest.mark.parametrize("order", ["busy", "depth", "age", "name"])
 def test_people_read_a_table(jmsql: Command, jmsql_factory: library.ConnectionFactory, order: str) -> None:
     with jmsql_factory.create_connection() as connection:

@@ -327,3 +327,35 @@ def test_a_message_that_replaces_another_has_none_of_its_deliveries(
     assert message is not None
     assert (message.get_body(str), message.jms_redelivered, message.delivery_count) == ("two", False, 1)
     sender.commit()
+
+
+@pytest.mark.parametrize("is_delayed", [False, True])
+def test_a_sender_moves_no_message_of_another_into_the_place_of_its_own(
+    connection: Connection, server: Server, jmsql_clean_url: str, is_delayed: bool
+) -> None:
+    """Every sender may say where the messages are that it has sent with a key."""
+    replaced = send(connection, "one", delivery_delay=600 if is_delayed else 0)
+    victim = jmsql.send(connection, "customers", "another's", delivery_delay=1200 if is_delayed else 0)
+    victim = victim.removeprefix("ID:")
+    table = "delayed_message" if is_delayed else "message"
+    place = (
+        f"select inverse_priority, sequence, jms_delivery_time from jmsql_internal.{table} where jms_message_id = %s"
+    )
+    with psycopg.connect(jmsql_clean_url) as sender:
+        before = sender.execute(place.encode(), [victim]).fetchall()
+        [(priority, _, time)] = before
+        parameters = {"id": [victim], "key": [KEY], "time": [time], "priority": [priority]}
+        sender.execute(
+            "insert into jmsql_internal.admission (topic, queues, message_ids, deduplication_ids, coalesce_keys, "
+            "replacing, expiring, delivery_times) values (null, '{customers}', %(id)s::text[]::uuid[], '{null}', "
+            "%(key)s, '{true}', '{false}', %(time)s::bigint[])",
+            parameters,
+        )
+        assert sender.execute(place.encode(), [replaced.removeprefix("ID:")]).fetchall() == []
+        sender.execute(
+            "insert into jmsql_internal.admission (queues, message_ids, coalesce_keys, delivery_times, "
+            "inverse_priorities, first_sequence) values ('{customers}', %(id)s::text[]::uuid[], %(key)s, "
+            "%(time)s::bigint[], %(priority)s::smallint[], 0)",
+            parameters,
+        )
+    assert server.rows(place, victim) == before
