@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import sqlalchemy
@@ -139,18 +140,31 @@ def apply_revision(version: str, scripts: Iterable[Path]) -> None:
     op.execute(_NOTE_SEARCH_PATH)
     op.execute(_FIND_OWN_OBJECTS)
     op.execute(_REQUIRE_ENCODING)  # an application's own Alembic connects without jmsql
-    op.execute(create_schemas(schema))
+    _execute_several(create_schemas(schema))
     for script in scripts:
-        op.execute(in_schema(script.read_text(encoding="utf-8"), schema))
+        _execute_several(in_schema(script.read_text(encoding="utf-8"), schema))
     if (context.version_table_schema, context.version_table) != (schema, VERSION_TABLE):
         # An application's own Alembic notes the versions of all that it migrates elsewhere.
         table = f"{quote_identifier(schema)}.{VERSION_TABLE}"
-        op.execute(
+        _execute_several(
             f"create table if not exists {table} (version_num varchar(32) primary key); "
             f"delete from {table}; insert into {table} values ('{version}')"
         )
     op.execute(_disable_row_security(schema))
     op.execute(_RESTORE_SEARCH_PATH)
+
+
+def _execute_several(statements: str) -> None:
+    """Have a running migration execute SQL that may hold several statements."""
+    from alembic import op
+
+    connection = op.get_context().connection
+    if connection is None or connection.dialect.driver != "asyncpg":
+        op.execute(statements)
+        return
+    # On asyncpg, SQLAlchemy prepares what it executes, which can be one statement only. asyncpg itself takes several.
+    adapted: Any = connection.connection.dbapi_connection
+    adapted.run_async(lambda driver_connection: driver_connection.execute(statements))
 
 
 def refuse_downgrade() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import sqlalchemy
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from psycopg import sql
+from sqlalchemy.ext.asyncio import create_async_engine
 
 import jmsql
 from jmsql.exceptions import JMSException
@@ -165,6 +167,42 @@ def test_it_joins_the_alembic_of_an_application(jmsql_url: str, tmp_path: Path) 
             connection.exec_driver_sql("drop schema if exists joined, joined_internal cascade")
             connection.exec_driver_sql("drop table if exists alembic_version")
         engine.dispose()
+
+
+def test_it_joins_the_alembic_of_an_application_on_asyncpg(jmsql_url: str, tmp_path: Path) -> None:
+    (tmp_path / "env.py").write_text(ENVIRONMENT)
+    (tmp_path / "versions").mkdir()
+    config = alembic.config.Config()
+    config.set_main_option("script_location", str(tmp_path))
+    config.set_main_option("path_separator", "newline")
+    config.set_main_option("version_locations", f"{tmp_path / 'versions'}\n{VERSIONS}")
+    config.set_main_option("jmsql_schema", "joined")
+
+    def upgrade(connection: sqlalchemy.Connection) -> None:
+        config.attributes["connection"] = connection
+        alembic.command.upgrade(config, "heads")
+
+    async def migrate(*, commits: bool) -> None:
+        engine = create_async_engine(sqlalchemy.make_url(jmsql_url).set(drivername="postgresql+asyncpg"))
+        try:
+            async with engine.connect() as connection:
+                transaction = await connection.begin()
+                await connection.run_sync(upgrade)
+                await (transaction.commit() if commits else transaction.rollback())
+        finally:
+            await engine.dispose()
+
+    try:
+        asyncio.run(migrate(commits=False))
+        with psycopg.connect(jmsql_url.replace("+psycopg", "")) as database:
+            assert database.execute("select to_regnamespace('joined')").fetchone() == (None,)
+        asyncio.run(migrate(commits=True))
+        with jmsql.ConnectionFactory(jmsql_url, schema="joined").create_context() as context:
+            context.create_producer().send(context.create_queue("orders"), "order")
+    finally:
+        with psycopg.connect(jmsql_url.replace("+psycopg", ""), autocommit=True) as database:
+            database.execute("drop schema if exists joined, joined_internal cascade")
+            database.execute("drop table if exists alembic_version")
 
 
 @pytest.mark.parametrize("schema", ["public", "information_schema", "pg_catalog", "pg_shop"])
