@@ -22,6 +22,16 @@ application = command_group(
 )
 
 
+def _check_position(position: str | None) -> str | None:
+    from jmsql.store.administration.results import require_position
+
+    try:
+        require_position(position)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return position
+
+
 class State(StrEnum):
     """The ways in which a message ends."""
 
@@ -42,7 +52,10 @@ def list_results(
     before: Annotated[
         str | None,
         typer.Option(
-            metavar="POSITION", help="Only results before this one: its position in --json.", show_default=False
+            metavar="POSITION",
+            callback=_check_position,
+            help="Only results before this one: its position in --json.",
+            show_default=False,
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The maximum number; the last ones.")] = 20,

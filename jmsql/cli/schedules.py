@@ -43,7 +43,20 @@ class MissedTicks(StrEnum):
     all = "all"
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the schedule.", show_default=False)]
+def _check_name(name: str | None) -> str | None:
+    from jmsql.store.schedules.definition import check_name
+
+    try:
+        if name is not None:
+            check_name(name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return name
+
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The name of the schedule.", callback=_check_name, show_default=False)
+]
 Cron = Annotated[
     str | None,
     typer.Option(
@@ -202,7 +215,9 @@ def delete(name: Name, yes: Yes = False, url: Url = None, schema: Schema = "jmsq
 
 @application.command()
 def explain(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A schedule.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A schedule.", callback=_check_name, show_default=False)
+    ] = None,
     cron: Cron = None,
     every: Every = None,
     time_zone: TimeZone = "UTC",

@@ -11,6 +11,12 @@ from jmsql.cli.options import Json, Schema, Selector, Url, check_selector, open_
 from jmsql.cli.output import age, answer, console, print_rows, remark, shown_number, without_guesses, working
 
 
+def _check_name(name: str) -> str:
+    if not name:
+        raise typer.BadParameter("A subscription's name has at least one character.")
+    return name
+
+
 def subscriptions(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
     """List the subscriptions to topics, and the number of messages in each state.
 
@@ -47,7 +53,10 @@ def subscriptions(url: Url = None, schema: Schema = "jmsql", as_json: Json = Fal
 
 def subscribe(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="topic://NAME, or NAME.", show_default=False)],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the subscription.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="The name of the subscription.", callback=_check_name, show_default=False),
+    ],
     selector: Selector = None,
     client_id: ClientId = None,
     shared: Shared = False,

@@ -118,6 +118,6 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         typer.echo(f"jmsql: The console cannot answer on {host}:{port}: {error}", err=True)
         raise typer.Exit(_USAGE_ERROR) from error

@@ -64,7 +64,7 @@ def metrics(
             return
         try:
             server, thread = start_http_server(port, host, registry)
-        except (OSError, OverflowError) as error:
+        except (OSError, OverflowError, UnicodeError) as error:
             typer.echo(f"jmsql: Metrics cannot be shown on {host}:{port}: {error}", err=True)
             raise typer.Exit(_USAGE_ERROR) from error
         typer.echo(f"Metrics are shown on http://{host}:{server.server_port}/metrics.", err=True)

@@ -84,7 +84,7 @@ _ORDER_KEYS = {order.value[0]: order for order in OverviewOrder}
 def top(
     pattern: Pattern = None,
     interval: Annotated[
-        float, typer.Option("--interval", "-i", min=0.1, metavar="SECONDS", help="How often to look.")
+        float, typer.Option("--interval", "-i", min=0.1, max=86_400, metavar="SECONDS", help="How often to look.")
     ] = 2.0,
     sort: Annotated[OverviewOrder, typer.Option(help="The order.")] = OverviewOrder.busy,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many destinations to show.")] = 50,

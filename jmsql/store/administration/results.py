@@ -92,6 +92,16 @@ def _parsed(text: str) -> _Key:
     return _Key(_EPOCH + timedelta(microseconds=int(found[1])), uuid, int(found[3]))
 
 
+def require_position(text: str | None) -> None:
+    """Refuse a text that is no position of a result; None is the end of all.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    if text is not None:
+        _parsed(text)
+
+
 def _to_summary(row: tuple[Any, ...]) -> ResultSummary:
     message_id, destination, state, stored, error, deliveries, sent_at, started_at, finished_at, kept_until, queue = row
     position = str(_Key(finished_at, message_id.removeprefix("ID:"), queue))

@@ -1,11 +1,12 @@
 """Making, changing and deleting queues and topics: a thin cover of the SQL functions that do it."""
 
 import json
+import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypedDict
 
-from jmsql.exceptions import InvalidDestinationException
+from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.public_names import set_module
 from jmsql.store.statement import Query, SqlFile, Steps, nothing, records, value
 from jmsql.values.destinations import Destination, Queue, Topic
@@ -122,6 +123,9 @@ def destination_summary(destination: Destination) -> Steps[DestinationSummary]:
 
 
 def _json(settings: DestinationSettings) -> str:
+    for name, setting in settings.items():
+        if isinstance(setting, float) and not math.isfinite(setting):
+            raise JMSException(f'The setting "{name}" cannot be {setting}: expected a finite number.', "JMS03")
     return json.dumps(settings, default=_json_value)
 
 

@@ -46,7 +46,11 @@ def check_name(schema: str) -> None:
         JMSException: It cannot; the message says which names are possible.
     """
     given: object = schema
-    if not (isinstance(given, str) and 0 < len(given.encode()) <= _LONGEST_NAME) or (_UNFIT | {"\0"}) & set(given):
+    try:
+        length = len(given.encode()) if isinstance(given, str) else 0
+    except UnicodeEncodeError:  # half a surrogate pair, as of a byte of the command line that is no text
+        length = 0
+    if not 0 < length <= _LONGEST_NAME or (_UNFIT | {"\0"}) & set(schema):
         raise JMSException(
             f"The schema cannot be named {given!r}: choose a name of 1 to {_LONGEST_NAME} bytes without any of "
             f"{' '.join(sorted(_UNFIT))}"

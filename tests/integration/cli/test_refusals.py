@@ -182,6 +182,42 @@ def test_a_selector_with_an_error(jmsql: Command, arguments: tuple[str, ...]) ->
     assert jmsql("queues", "--json").document[0]["ready"] == 1
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("schedule", "pause", "a\nb"),
+        ("schedule", "resume", "a\tb"),
+        ("schedule", "now", "\udcff"),
+        ("schedule", "delete", "", "--yes"),
+        ("schedule", "explain", ""),
+        ("result", "list", "--before", "7"),
+        ("subscribe", "topic://prices", "", "--shared"),
+        ("top", "--once", "--interval", "inf"),
+        ("top", "--once", "--interval", "1e300"),
+        ("metrics", "--host", "\udcff"),
+    ],
+    ids=" ".join,
+)
+def test_a_value_that_cannot_be_is_refused_as_wrong_usage(jmsql: Command, arguments: tuple[str, ...]) -> None:
+    outcome = jmsql(*arguments)
+    assert (outcome.exit_code, outcome.output) == (2, b"")
+    assert "Traceback" not in outcome.errors
+
+
+@pytest.mark.parametrize("name", ["redelivery-delay", "redelivery-multiplier", "deduplication-window"])
+def test_a_setting_that_is_not_finite_is_refused_by_its_name(jmsql: Command, name: str) -> None:
+    jmsql("destination", "create", "orders")
+    outcome = jmsql("destination", "set", "orders", f"--{name}", "inf")
+    assert outcome.exit_code == 3
+    assert f'The setting "{name.replace("-", "_")}" cannot be inf: expected a finite number.' in outcome.errors
+
+
+def test_a_schema_whose_name_is_no_text_is_refused_in_a_sentence(jmsql: Command) -> None:
+    outcome = jmsql("queues", "--schema", "\udcff")
+    assert outcome.exit_code == 3
+    assert "The schema cannot be named '\\udcff'" in outcome.errors
+
+
 def test_the_causes_of_an_error_are_shown_if_asked_for(jmsql: Command) -> None:
     outcome = jmsql("--verbose", "queues", url=f"postgresql://clerk:{PASSWORD}@127.0.0.1:1/shop")
     assert "caused by psycopg.OperationalError" in outcome.errors
