@@ -314,6 +314,7 @@ def test_the_page_about_sql_lists_functions_with_their_parameters(jmsql_clean_ur
         names = tuple(parameter.strip() for parameter in parameters.split(",") if parameter.strip() not in {"…", ""})
         assert any(function[: len(names) + 1] == (name, *names) for function in functions), (name, names)
         assert "…" in parameters or (name, *names) in functions, (name, names)
+    assert {name for name, *_ in functions} <= set(re.findall(r"jmsql\.(\w+)\(", text)), "each stands on the page"
 
 
 @pytest.mark.parametrize("program", [program for program in PROGRAMS if "Application(" in program.text], ids=str)
