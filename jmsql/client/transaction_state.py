@@ -26,7 +26,7 @@ from typing import Final
 #
 # Invariants:
 #
-# 1. A state of LOST_STATES is left by END alone: only a rollback, or a commit that fails, ends it.
+# 1. A state of LOST_STATES is left by END alone: a rollback ends it, a commit that fails, or giving the connection up.
 # 2. OURS, SHARED and CONTINUED mean that the server's transaction holds work of the session. If that transaction is
 #    found to be gone in one of them, the work is lost or committed by somebody else, and the session cannot say which.
 # 3. In BEGUN and COMMITTED the server's transaction holds nothing of the session, so its end changes nothing.

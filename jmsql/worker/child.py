@@ -52,9 +52,11 @@ _JMS_ERROR = 3
 # start. So no handler keeps it from reporting, or from ending in time. It leaves its loop for one of four reasons:
 # SIGTERM, the supervisor's end, a limit that was reached, or a task that takes no more messages.
 #
-# How it ends: tasks take no more messages, running handlers have the drain timeout, those that run on are interrupted
-# and rolled back within `rollback_timeout`, and after `exit_timeout` the supervisor kills it. If handlers were cut off,
-# the process ends by `os._exit`: Python would wait for threads that a handler has started.
+# How it ends: tasks take no more messages, running handlers have the drain timeout, and those that run on are
+# interrupted and rolled back within `rollback_timeout`. A process that retires waits for its handlers without a limit
+# before that. If handlers were cut off, the process ends by `os._exit`: Python would wait for what they have started,
+# executors and threads that are no daemons. The supervisor kills a process at the drain timeout plus `exit_timeout`, if
+# it has told the process to end. A process that retires, or has lost its supervisor, may wait at its exit for longer.
 #
 # Objects that were loaded at the start are frozen for the garbage collector. To collect them at the exit would take
 # half as long as loading them.

@@ -163,7 +163,7 @@ class StartProcess(Protocol):
 
 
 class ProcessSlot:
-    """Keeps a process running from `begin` on: starts it again when it dies, and has it succeeded by a new one."""
+    """Keeps a process running from `start_first` on: replaces it when it dies, and has a new one succeed it."""
 
     def __init__(self, start: StartProcess, timings: WorkerTimings) -> None:
         self._start = start

@@ -24,11 +24,11 @@ _FAILURE_PAUSE = 10.0
 class Ticking:
     """Sends the messages of schedules.
 
-    Every client that receives tries each tick. The one whose statement comes first does it; the others lose the race,
+    Every client that takes part tries each tick. The one whose statement comes first does it; the others lose the race,
     and have nothing to take back. So there is no leader whose death or freezing holds a tick up.
 
     Args:
-        takes_part: Returns whether the client receives, or does the maintenance.
+        takes_part: Returns whether the client has received, or does the maintenance.
         interval: Seconds between two looks where nothing is due: a schedule that was made without a notification is
             found then, and a change of the server's clock.
         is_possible: False where the role may not send their messages.

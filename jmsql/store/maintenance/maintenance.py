@@ -139,7 +139,7 @@ class _Untold:
 
 
 class Maintenance:
-    """Frees messages of dead clients, and removes expired messages and messages of deleted queues.
+    """The work that one client does for all: `do_all` in steps and by tasks, and `move_due`.
 
     Every client offers to do it; the one that gets the lease does it, for as long as it renews that. One instance
     serves one connection.

@@ -413,7 +413,7 @@ class Lease:
         link.let_end()
         if link.driver.pgconn.transaction_status == TransactionStatus.INTRANS:
             try:
-                await run_to_completion(link.commit_unused())
+                await run_to_completion(link.commit_plainly())
             except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
                 logger.info("%s", translate(error, "ending a transaction"))
                 await self.discard()

@@ -233,7 +233,7 @@ class LentLink(OwnLink):
             return partial(self._commit_in_exchange, last, question)
         for query in last:
             await run_to_completion(self.run(query))
-        return self.commit_unused
+        return self.commit_plainly
 
     async def _commit_in_exchange(
         self, last: Sequence[Query[Any]], question: Query[list[int]] | None
@@ -247,7 +247,7 @@ class LentLink(OwnLink):
             await self.connection.commit()
         return answer
 
-    async def commit_unused(self) -> None:
+    async def commit_plainly(self) -> None:
         await self._ender.commit()
 
     async def roll_back(self) -> None:

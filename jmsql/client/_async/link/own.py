@@ -221,7 +221,9 @@ class OwnLink:
             works: True if the session is about to run statements in it.
 
         Raises:
-            TransactionRolledBackException: The application has closed it, or rolled its transaction back.
+            TransactionRolledBackException: The application has closed it, or rolled its transaction back, or the
+                session's commit was interrupted.
+            JMSException: The application has ended the transaction, and the outcome is not known.
         """
         if self._core.closed or self.state in LOST_STATES:
             self._require_whole()
@@ -288,8 +290,8 @@ class OwnLink:
         """Make sure that the session's work in the transaction is there to be committed.
 
         Raises:
-            TransactionRolledBackException: The connection was lost, or the application has closed it or rolled its
-                transaction back.
+            TransactionRolledBackException: The connection was lost, the application has closed it or rolled its
+                transaction back, or the session's commit was interrupted.
             JMSException: The application has ended the transaction, and the outcome is not known.
         """
         # Without this a connection that the server has closed would fail in COMMIT, and a failure there can mean
@@ -351,8 +353,8 @@ class OwnLink:
             self.state = TRANSITIONS[self.state][TransactionEvent.INTERRUPT]
             raise
 
-    async def commit_unused(self) -> None:
-        """Commit a transaction that has changed nothing."""
+    async def commit_plainly(self) -> None:
+        """Commit the transaction, and nothing else in the same exchange."""
         await self._runner.commit()
 
     async def roll_back(self) -> None:

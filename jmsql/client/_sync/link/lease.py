@@ -411,7 +411,7 @@ class Lease:
         link.let_end()
         if link.driver.pgconn.transaction_status == TransactionStatus.INTRANS:
             try:
-                link.commit_unused()
+                link.commit_plainly()
             except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
                 logger.info("%s", translate(error, "ending a transaction"))
                 self.discard()

@@ -232,7 +232,7 @@ class LentLink(OwnLink):
             return partial(self._commit_in_exchange, last, question)
         for query in last:
             self.run(query)
-        return self.commit_unused
+        return self.commit_plainly
 
     def _commit_in_exchange(self, last: Sequence[Query[Any]], question: Query[list[int]] | None) -> list[int] | None:
         self._runner.is_certain = True  # the driver's connection has noticed each statement that ends prepared ones
@@ -244,7 +244,7 @@ class LentLink(OwnLink):
             self.connection.commit()
         return answer
 
-    def commit_unused(self) -> None:
+    def commit_plainly(self) -> None:
         self._ender.commit()
 
     def roll_back(self) -> None:
