@@ -154,6 +154,11 @@ DestinationName = Annotated[
     str,
     typer.Argument(metavar="DESTINATION", help="A queue's name, or queue://NAME or topic://NAME.", show_default=False),
 ]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option("--property", "-p", metavar="NAME[:TYPE]=VALUE", help="A property; a string, if no type is given."),
+]
+Priority = Annotated[int, typer.Option(min=0, max=9, help="0 (lowest) to 9.")]
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The name of the queue.", show_default=False)]
 Selector = Annotated[
     str | None,

@@ -11,6 +11,8 @@ import typer
 
 from jmsql.cli.options import (
     Json,
+    Priority,
+    Properties,
     Schema,
     Url,
     Yes,
@@ -119,13 +121,8 @@ def set_schedule(
         bool,
         typer.Option("--overlap/--no-overlap", help="Send a message also while the last one is in its queue."),
     ] = True,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--property", "-p", metavar="NAME[:TYPE]=VALUE", help="A property; a string, if no type is given."
-        ),
-    ] = None,
-    priority: Annotated[int, typer.Option(min=0, max=9, help="0 (lowest) to 9.")] = 4,
+    properties: Properties = None,
+    priority: Priority = 4,
     time_to_live: Annotated[
         float,
         typer.Option(callback=check_duration, metavar="SECONDS", help="The messages expire after this time; 0: never."),

@@ -136,16 +136,23 @@ class Console:
 
     # Requests
 
+    async def _visitor(self, request: Request) -> Visitor | Response:
+        """Return the visitor, or the answer to one who is not let in."""
+        if not safety.is_known_host(request, self._hosts):
+            return self._problem(request, None, 400, _UNKNOWN_HOST)
+        visitor = await self._gate.visitor(request)
+        if visitor is None:
+            refusal = self._gate.refusal(request)
+            return self._problem(request, None, refusal.status, refusal.advice, refusal.headers)
+        return visitor
+
     def _endpoint(
         self, page: Callable[[View], Reply], level: Level, *, posts: bool
     ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            if not safety.is_known_host(request, self._hosts):
-                return self._problem(request, None, 400, _UNKNOWN_HOST)
-            visitor = await self._gate.visitor(request)
-            if visitor is None:
-                refusal = self._gate.refusal(request)
-                return self._problem(request, None, refusal.status, refusal.advice, refusal.headers)
+            visitor = await self._visitor(request)
+            if isinstance(visitor, Response):
+                return visitor
             cookies = self._gate.admission(request)
             if cookies:
                 return self._admitted(request, cookies)
@@ -251,12 +258,9 @@ class Console:
             404: "There is no such page. The message or destination may be gone.",
             405: "This address is for forms alone.",
         }.get(status, str(getattr(error, "detail", "")) or "The request cannot be answered.")
-        if not safety.is_known_host(request, self._hosts):
-            return self._problem(request, None, 400, _UNKNOWN_HOST)
-        visitor = await self._gate.visitor(request)
-        if visitor is None:
-            refusal = self._gate.refusal(request)
-            return self._problem(request, None, refusal.status, refusal.advice, refusal.headers)
+        visitor = await self._visitor(request)
+        if isinstance(visitor, Response):
+            return visitor
         return self._problem(request, visitor, status, advice)
 
     async def _failure(self, request: Request, error: Exception) -> Response:

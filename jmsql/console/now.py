@@ -15,7 +15,6 @@ from jmsql.console.views import Reply, RouteRow, View
 from jmsql.store.administration import looks
 from jmsql.store.administration.limits import LimitNow, limits_now
 from jmsql.store.administration.now import (
-    ConnectionNow,
     ConsumerNow,
     HeldMessage,
     Rates,
@@ -95,7 +94,7 @@ class NowPages:
 
     def _found(
         self, number: int
-    ) -> Steps[tuple[ConnectionNow | None, list[ConsumerNow], list[HeldMessage], Any, dict[int, float]]]:
+    ) -> Steps[tuple[looks.ClientLook | None, list[ConsumerNow], list[HeldMessage], Any, dict[int, float]]]:
         clients = yield from connection_now(number)
         consumers = yield from consumers_now(_SHOWN, connection_id=number)
         held = yield from held_messages(number, _HELD_SHOWN + 1)

@@ -8,7 +8,6 @@ from typing import Final
 from jmsql.public_names import set_module
 from jmsql.values.duration import seconds
 
-MAXIMUM_DELIVERIES: Final = "maximum deliveries"
 REJECTED: Final = "rejected"
 UNREADABLE: Final = "unreadable"
 MAXIMUM_RETRIES: Final = "maximum retries"

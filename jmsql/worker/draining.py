@@ -310,10 +310,10 @@ def _database(transaction: Any) -> sqlalchemy.Connection:
     return _over(driver)
 
 
-class _LentConnection:
+class _Lent:
     """A driver's connection whose transaction is not SQLAlchemy's to end."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.BaseConnection[Any]) -> None:
         self.lent = connection
 
     @property  # type: ignore[misc]
@@ -324,25 +324,18 @@ class _LentConnection:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.lent, name)
 
+
+class _LentConnection(_Lent):
+    """One for threads."""
+
     def commit(self) -> None:
         """Leave that to the owner."""
 
     rollback = close = commit
 
 
-class _LentAwaitedConnection:
-    """The same for asyncio."""
-
-    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        self.lent = connection
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        """The class of the driver's connection, by which `jmsql.asyncio.enlist` knows it."""
-        return type(self.lent)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.lent, name)
+class _LentAwaitedConnection(_Lent):
+    """One for asyncio."""
 
     async def commit(self) -> None:
         """Leave that to the owner."""

@@ -16,6 +16,8 @@ from jmsql.cli.options import (
     DatabaseAddress,
     DestinationName,
     Json,
+    Priority,
+    Properties,
     Schema,
     Url,
     check_duration,
@@ -168,13 +170,8 @@ def send(
     ] = BodyType.text,
     lines: Annotated[bool, typer.Option("--lines", help="Make each line of the input a message.")] = False,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many times to send the body.")] = 1,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--property", "-p", metavar="NAME[:TYPE]=VALUE", help="A property; a string, if no type is given."
-        ),
-    ] = None,
-    priority: Annotated[int, typer.Option(min=0, max=9, help="0 (lowest) to 9.")] = 4,
+    properties: Properties = None,
+    priority: Priority = 4,
     time_to_live: Annotated[
         float,
         typer.Option(

@@ -317,6 +317,10 @@ def _document(each: DestinationOverview, now: float) -> dict[str, object]:
     }
 
 
+def _name(each: ConsumerNow | RunningMessage | LimitNow) -> str:
+    return each.destination if each.subscription is None else f"{each.destination}, {each.subscription}"
+
+
 def _consumers_table(consumers: list[ConsumerNow], now: float) -> RenderableType:
     listing = table(
         *("connection", "receives from", "listener", "process", "holds", "longest", "ended/s", "last", "done"),
@@ -324,11 +328,10 @@ def _consumers_table(consumers: list[ConsumerNow], now: float) -> RenderableType
         spare=("listener", "process", "done"),
     )
     for each in consumers:
-        name = each.destination if each.subscription is None else f"{each.destination}, {each.subscription}"
         listing.add_row(
             *(
                 str(each.connection_id),
-                name,
+                _name(each),
                 each.listeners or "",
                 "gone" if each.host is None else f"{each.process_id} on {each.host}",
             ),
@@ -363,9 +366,8 @@ def _consumer_document(each: ConsumerNow, now: float) -> dict[str, object]:
 def _running_table(running: list[RunningMessage], now: float) -> RenderableType:
     listing = table("handled now", "message", "for", "done", "note", numbers=("for", "done"), spare=("message", "note"))
     for each in running:
-        name = each.destination if each.subscription is None else f"{each.destination}, {each.subscription}"
         done = "" if each.progress is None else f"{each.progress:.0%}"
-        listing.add_row(name, each.message_id, _duration(_seconds_since(each.claimed_at, now)), done, each.note)
+        listing.add_row(_name(each), each.message_id, _duration(_seconds_since(each.claimed_at, now)), done, each.note)
     return listing
 
 
@@ -376,9 +378,8 @@ def _limits_table(limits: list[LimitNow], now: float) -> RenderableType:
         spare=("listener", "values"),
     )
     for each in limits:
-        name = each.destination if each.subscription is None else f"{each.destination}, {each.subscription}"
         listing.add_row(
-            *(each.rule, name, each.listeners or "", f"{each.used:,}"),
+            *(each.rule, _name(each), each.listeners or "", f"{each.used:,}"),
             "?" if each.waiting is None else f"{each.waiting:,}",
             "" if each.free_at is None else f"{max(0.0, each.free_at.timestamp() - now):.1f} s",
             "" if each.by is None else f"{each.met:,} of {each.values:,}",

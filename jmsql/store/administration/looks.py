@@ -65,9 +65,7 @@ class Rights(NamedTuple):
     """The connected role, and its rights on all destinations."""
 
     role: str
-    database: str
     administers: bool
-    browses: bool
     sends: bool
 
 
@@ -361,6 +359,8 @@ read_listed: Callable[[tuple[Any, ...]], ListedMessage] = _read(
     *("jms_type", "correlation_id", "preview", "group", "origin_subscription", "origin_client_id", "error"),
 )
 """Reads a row of `shown_in_lists`."""
+read_client: Callable[[tuple[Any, ...]], ClientLook] = _read(ClientLook._make, ClientLook._fields, "client_id")
+"""Reads a row about a client."""
 _sql = SqlFile("looks")
 _inspection = SqlFile("inspection")
 _administers = _sql["administers"]
@@ -395,9 +395,7 @@ _HIDDEN = {
 _LETTERS = {"cause": _sql["cause"], "is_homeless": IS_HOMELESS}
 
 _begin_look = _sql.statement("begin_look", "looking at the store", nothing)
-_rights = _sql.statement(
-    "rights", "looking at the rights", record(Rights._make), {"administers": _administers} | ACCESS
-)
+_rights = _sql.statement("rights", "looking at the rights", record(Rights._make), {"administers": _administers})
 
 
 def destination_statement(chosen: str = "") -> Statement[list[DestinationLook]]:
@@ -432,9 +430,7 @@ _consumers = _sql.statement(
     "looking at consumers",
     records(_read(ConsumerLook._make, ConsumerLook._fields, "client_id", "selector", "listeners")),
 )
-_clients = _sql.statement(
-    "clients", "looking at the clients", records(_read(ClientLook._make, ClientLook._fields, "client_id"))
-)
+_clients = _sql.statement("clients", "looking at the clients", records(read_client))
 _holders = _sql.statement("holders", "looking at what clients hold", records(Holding._make), ACCESS)
 _has_dead_letters = _sql.statement("has_dead_letters", "looking at dead letters", value(bool))
 _end_of_history = _sql.statement("end_of_history", "looking at the history", rows)

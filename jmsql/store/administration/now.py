@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from jmsql.public_names import set_module
+from jmsql.store.administration.looks import ClientLook, read_client
 from jmsql.store.administration.places import Place
 from jmsql.store.statement import Query, SqlFile, Steps, records, rows
 from jmsql.values.clock import monotonic
@@ -67,18 +68,6 @@ class ConsumerNow(NamedTuple):
     """The deliveries that ended in a second, since the look before; None: it was the first look."""
 
 
-class ConnectionNow(NamedTuple):
-    """A connection of a client."""
-
-    connection_id: int
-    client_id: str | None
-    user_name: str
-    host: str
-    process_id: int
-    started_at: datetime
-    connected: bool
-
-
 class HeldMessage(NamedTuple):
     """A message that a connection holds."""
 
@@ -108,11 +97,6 @@ def _to_consumer(row: tuple[Any, ...]) -> ConsumerNow:
     )
 
 
-def _to_connection(row: tuple[Any, ...]) -> ConnectionNow:
-    found = ConnectionNow._make(row)
-    return found._replace(client_id=_read(found.client_id))
-
-
 def _to_held(row: tuple[Any, ...]) -> HeldMessage:
     queue_id, first, sequence, claimed_at, deliveries, message_id, progress, note = row
     return HeldMessage(queue_id, Place(first, sequence), claimed_at, deliveries, message_id, progress, _read(note))
@@ -120,7 +104,7 @@ def _to_held(row: tuple[Any, ...]) -> HeldMessage:
 
 _sql = SqlFile("now")
 _consumers = _sql.statement("consumers", "looking at the consumers", records(_to_consumer))
-_connection = _sql.statement("connection", "looking at the connection", records(_to_connection))
+_connection = _sql.statement("connection", "looking at the connection", records(read_client))
 _held_messages = _sql.statement("held_messages", "looking at what a client holds", records(_to_held))
 _usual_times = _sql.statement("usual_times", "looking at times of handling", rows)
 
@@ -136,7 +120,7 @@ def consumers_now(limit: int, *, connection_id: int | None = None, like: str | N
     return _consumers.bind(limit=limit, connection_id=connection_id, like=like, window=_WINDOW)
 
 
-def connection_now(connection_id: int) -> Query[list[ConnectionNow]]:
+def connection_now(connection_id: int) -> Query[list[ClientLook]]:
     """Return a connection, if it is there."""
     return _connection.bind(connection_id=connection_id)
 

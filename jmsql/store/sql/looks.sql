@@ -11,7 +11,7 @@ select set_config('transaction_read_only', 'on', true), set_config('lock_timeout
        set_config('plan_cache_mode', 'force_generic_plan', true);
 
 -- name: rights
-select current_user::text, current_database()::text, {administers}, {sees_all},
+select current_user::text, {administers},
        has_table_privilege('jmsql_internal.message'::regclass::oid, 'insert'::text)
            and (not pg_catalog.row_security_active('jmsql_internal.message'::regclass::oid)
                 or jmsql_internal.has_access_to_all('send', current_user));
