@@ -46,6 +46,7 @@ PRIVATE_NAMES = {
     "_is_coroutine": "Python 3.11 has no `inspect.markcoroutinefunction`.",
     "_jvm": "As `_gateway`, which a next session would use again.",
     "_prepared": "psycopg drops the statement that is unused for longest, and does not hear of this use otherwise.",
+    "_tpc": "psycopg tells by an error alone that a transaction has begun as one of two phases.",
 }
 """The private names of other packages that are read or set, and why."""
 

@@ -19,6 +19,7 @@ from jmsql.client.callers.tasks import (
 )
 from jmsql.client.creation_beside import conninfo_of, conninfo_of_url
 from jmsql.concurrency.tasks import Notifications, in_own_task, run_to_completion
+from jmsql.store.connections.engine import synchronous
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.wire._async.runner import PsycopgRunner, Runner
 
@@ -47,6 +48,11 @@ class CallerTransaction(ABC):
     @abstractmethod
     def is_open(self) -> bool:
         """True if the caller has begun it."""
+
+    @property
+    def ends_in_two_phases(self) -> bool:
+        """True if the joined transaction will be prepared: PostgreSQL prepares none that has notified."""
+        return False
 
     @property
     def conninfo(self) -> str | None:
@@ -84,6 +90,10 @@ class PsycopgTransaction(CallerTransaction):
         return not ended or pgconn.pipeline_status != PipelineStatus.OFF
 
     @property
+    def ends_in_two_phases(self) -> bool:
+        return self._connection._tpc is not None  # noqa: SLF001 - psycopg has no public name for it
+
+    @property
     def conninfo(self) -> str | None:
         return conninfo_of(self._connection)
 
@@ -105,6 +115,16 @@ class ConnectionTransaction(CallerTransaction):
     @property
     def is_open(self) -> bool:
         return self._connection.in_transaction()
+
+    @property
+    def ends_in_two_phases(self) -> bool:
+        from sqlalchemy.engine import TwoPhaseTransaction
+
+        connection = synchronous(self._connection)
+        lender = connection.get_execution_options().get("jmsql_session")  # of an XA session, perhaps
+        if lender is not None and lender.ends_in_two_phases:
+            return True
+        return isinstance(connection.get_transaction(), TwoPhaseTransaction)
 
     @property
     def conninfo(self) -> str | None:
@@ -164,6 +184,10 @@ class SessionTransaction(CallerTransaction):
     @property
     def is_open(self) -> bool:
         return self._session.in_transaction()
+
+    @property
+    def ends_in_two_phases(self) -> bool:
+        return self._joined is not None and self._joined.ends_in_two_phases
 
     @property
     def conninfo(self) -> str | None:

@@ -198,17 +198,17 @@ class EnlistedTransaction(Transaction):
             yield from sends.send(None, messages, partial(send, copies=False))
         if sends.unsent[destination] < len(messages):
             yield from self._notify(destination, messages)
-        if sends.unlocked:
+        if sends.unlocked and not self._caller.ends_in_two_phases:
             yield from notify([Notification(key.queue_id, key).payload() for key in sends.unlocked])
 
     def _notify(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> Steps[None]:
+        if self._caller.ends_in_two_phases:
+            return  # consumers find the messages when they look again, as if another session had committed them
         database = yield from self._find_database()
         is_due = enlisted_notifications.is_due(
             (database.identity, self._schema, destination), self._timings.notification_interval
         )
-        due = [destination.name] if is_due else []
-        queues, topics = ([], due) if isinstance(destination, Topic) else (due, [])
-        yield from notify_sent(queues, topics, delayed=messages[0].jms_delivery_time is not None)
+        yield from _notify_sent(destination, is_due=is_due, delayed=messages[0].jms_delivery_time is not None)
 
     async def _make_queue_beside(self, runner: Runner, name: str) -> bool:
         """Make a queue outside of the transaction; return whether that can be."""
@@ -354,6 +354,12 @@ class EnlistedTransaction(Transaction):
 
     async def close(self) -> None:
         """Do nothing: its sent and received messages stay part of the transaction."""
+
+
+def _notify_sent(destination: Destination, *, is_due: bool, delayed: bool) -> Steps[None]:
+    names = [destination.name] if is_due else []
+    queues, topics = ([], names) if isinstance(destination, Topic) else (names, [])
+    yield from notify_sent(queues, topics, delayed=delayed)
 
 
 class _EnlistedEndings(Endings):

@@ -264,6 +264,11 @@ class Lender(ApplicationListener):
         self._link: LentLink | None = None
         """The connection as the application got it last. Written by `_lend`, with the session's lock held."""
 
+    @property
+    def ends_in_two_phases(self) -> bool:
+        """True if the session's transaction is part of a global one: PostgreSQL prepares none that has notified."""
+        return self._transaction.ends_in_two_phases
+
     async def share(self) -> AsyncConnection:
         """Lend the connection as SQLAlchemy's."""
         return await self._lend(lambda link: link.for_sqlalchemy(self))
@@ -369,6 +374,11 @@ class LocalTransaction(OwnTransaction):
     def has_open_transaction(self) -> bool:
         """True if a transaction is open at the server, or prepared."""
         return not self.database.link.is_idle
+
+    @property
+    def ends_in_two_phases(self) -> bool:
+        """True if the open transaction is part of a global one."""
+        return False
 
     # Sending
 

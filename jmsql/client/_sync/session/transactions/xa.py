@@ -179,6 +179,10 @@ class GlobalTransaction(LocalTransaction):
     def has_open_transaction(self) -> bool:
         return super().has_open_transaction or self._branch.phase is _Phase.PREPARED
 
+    @property
+    def ends_in_two_phases(self) -> bool:
+        return self._branch.phase is _Phase.ACTIVE
+
     def _enter(self, phase: _Phase, xid: Xid | None) -> None:
         self._branch = _Branch(phase, xid)
         self.is_usable = phase in {_Phase.NONE, _Phase.ACTIVE}  # listeners wait until it is
