@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException, JMSException
-from jmsql.selectors import Selector
+from jmsql.selectors import Selector, SelectorSQL
 from jmsql.store.destinations.lookup import require_temporary
 from jmsql.store.rows.columns import BODY_COLUMNS, DELAYED_COLUMNS, SEND_COLUMNS, outgoing_messages
 from jmsql.store.rows.message_rows import OutgoingMessage, copied_rows, send_parameters, single_send_parameters
@@ -246,7 +246,7 @@ def publish_statement(
     columns = DELAYED_COLUMNS if delayed else SEND_COLUMNS
     table = "delayed_message" if delayed and source is None else "message"
     names = [name for name, _ in columns[1:]]
-    parameters: dict[str, object] = {"known": list(selectors)}
+    parameters: dict[str, object] = {}
     conditions = []
     for text in selectors:
         condition = "false"  # where it is no selector: a client would have refused it
@@ -255,10 +255,11 @@ def publish_statement(
             if selector is None:
                 condition = "true"
             else:
-                chosen = selector.to_sql(first=len(parameters))
-                parameters |= chosen.parameters
-                condition = f"({chosen.condition}) is true"
+                one = selector.to_sql(first=len(parameters))
+                parameters |= one.parameters
+                condition = f"({one.condition}) is true"
         conditions.append(condition)
+    chosen = SelectorSQL(f"array[{', '.join(conditions)}]::boolean[]", parameters).packed()
     text = fill(
         _sql["publish"],
         commit="" if flush else f"{_sql['no_flush'].removeprefix('with ')},",
@@ -273,6 +274,6 @@ def publish_statement(
         message_bodies=", ".join(f"m.{name}" for name in BODY_COLUMNS),
         size=" + ".join(f"coalesce(pg_catalog.pg_column_size(m.{name}), 0)" for name in BODY_COLUMNS),
         shared_size=str(_SHARED_SIZE),
-        chosen=f"array[{', '.join(conditions)}]::boolean[]",
+        chosen=chosen.condition,
     )
-    return Statement("publish", text, "publishing", column, parameters)
+    return Statement("publish", text, "publishing", column, {"known": list(selectors), **chosen.parameters})

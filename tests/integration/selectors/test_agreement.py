@@ -7,7 +7,9 @@ from collections import Counter
 from functools import partial
 from random import Random
 
-from jmsql.selectors import Selector
+import pytest
+
+from jmsql.selectors import Selector, selector_sql
 from jmsql.selectors.evaluator import truth, value_in
 from tests.integration.selectors.conftest import MessageTable
 from tests.integration.selectors.generation import SelectorGenerator, random_message
@@ -39,3 +41,16 @@ def test_sql_and_evaluator_agree(message_table: MessageTable) -> None:
         assert [selector.matches(message) for message in messages] == [outcome is True for outcome in expected]
         seen.update(expected)
     assert min(seen[outcome] for outcome in (True, False, None)) > PAIRS // 10, seen
+
+
+def test_literals_in_arrays_mean_the_same(message_table: MessageTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selector_sql, "MOST_PARAMETERS", 0)
+    random = Random(SEED)
+    for _ in range(20):
+        message_table.insert(random_message(random))
+    generator = SelectorGenerator(random)
+    for _ in range(200):
+        selector = Selector.parse(generator.selector())
+        assert selector is not None
+        sql = message_table.condition(selector)
+        assert message_table.evaluate_sql(sql.packed()) == message_table.evaluate_sql(sql), selector.text

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from jmsql.messages import Message
-from jmsql.selectors import Selector
+from jmsql.selectors import Selector, SelectorSQL
 from jmsql.selectors.builder import MAXIMUM_PATTERN, MAXIMUM_WILDCARDS
 from jmsql.selectors.checker import MAXIMUM_DEPTH
 from jmsql.selectors.parser import MAXIMUM_LENGTH
@@ -100,6 +100,19 @@ def test_the_largest_patterns_work(message_table: MessageTable, pattern: str) ->
         expected.append(selector.matches(message))
     assert message_table.evaluate(selector.text) == expected
     assert expected[0]
+
+
+def test_a_condition_has_more_literals_than_a_statement_has_parameters(message_table: MessageTable) -> None:
+    """As the selectors of many subscriptions together have."""
+    for number in (1, 69_999, 70_000):
+        message_table.insert_properties({"n": number, "s": "it's"})
+    count = 70_000
+    comparisons = (f"m.properties->'n' = %(selector_{number})s::jsonb" for number in range(count))
+    many: dict[str, object] = {f"selector_{number}": str(number) for number in range(count)}
+    others = {f"selector_{count}": "s", f"selector_{count + 1}": "{it's,x}"}
+    chosen = f"m.properties->>%(selector_{count})s::text = any (%(selector_{count + 1})s::text[])"
+    packed = SelectorSQL(f"(({' or '.join(comparisons)}) and {chosen})", many | others).packed()
+    assert message_table.evaluate_sql(packed) == [True, True, False]
 
 
 def test_a_condition_can_be_prepared(message_table: MessageTable) -> None:
