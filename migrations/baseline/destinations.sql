@@ -107,9 +107,11 @@ create table jmsql_internal.consumer (
     acknowledged  bigint not null default 0,
     rolled_back   bigint not null default 0,
     last_at       timestamptz,
-    listeners     text,
-    primary key (connection_id, queue_id, selector)
+    listeners     text
 ) with (fillfactor = 50);
+-- A selector may be longer than an entry of an index.
+create unique index consumer_key on jmsql_internal.consumer (connection_id, queue_id, md5(selector));
+alter table jmsql_internal.consumer replica identity full;
 comment on table jmsql_internal.consumer is
     'How many consumers of a queue or subscription a connection has, and with which selector, if not an empty one.';
 comment on column jmsql_internal.consumer.consumers is 'Set to 0, it removes the row.';

@@ -173,7 +173,7 @@ gone as (
       and not exists (select from given g where (g.queue_id, g.selector) = (c.queue_id, c.selector)))
 insert into jmsql_internal.consumer as c (connection_id, queue_id, selector, consumers, listeners)
 select %(connection_id)s, g.* from given g
-on conflict (connection_id, queue_id, selector) do update set consumers = excluded.consumers, listeners = excluded.listeners
+on conflict (connection_id, queue_id, md5(selector)) do update set consumers = excluded.consumers, listeners = excluded.listeners
 where (c.consumers, c.listeners) is distinct from (excluded.consumers, excluded.listeners);
 
 -- name: lost_claims

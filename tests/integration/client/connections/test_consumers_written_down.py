@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 from jmsql import Connection, ConnectionFactory, Queue, Topic
+from jmsql.selectors.parser import MAXIMUM_LENGTH
 from jmsql.testing import wait_for
 from tests.integration.client.server import CONTROL, Server
 
@@ -31,6 +33,21 @@ def test_consumers_are_listed_while_they_are_open(connection: Connection, queue:
     wait_for(lambda: consumers(server) == everything[1:])
     connection.close()
     assert consumers(server) == []
+
+
+def test_consumers_with_the_longest_selectors_are_listed_as_any_other(
+    connection: Connection, queue: Queue, server: Server
+) -> None:
+    random = Random(1)
+    names = ",".join(f"'{random.getrandbits(128):032x}'" for _ in range(MAXIMUM_LENGTH // 40))
+    selector = f"id in ({names})"
+    session = connection.create_session()
+    session.create_consumer(queue)
+    session.create_consumer(queue, selector)
+    wait_for(lambda: consumers(server) == [("orders", None, None, selector, 1), ("orders", None, None, None, 1)])
+    session.create_producer(queue).send(session.create_text_message())
+    sent = "select coalesce(sum(sent), 0) from jmsql_internal.destination_counters"
+    wait_for(lambda: server.rows(sent) == [(1,)])
 
 
 def test_they_are_listed_again_after_the_control_connection_was_lost(
