@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from jmsql.exceptions import JMSException
 from jmsql.extension.checks import Check
-from jmsql.selectors import Selector
 from jmsql.store.administration import diagnosis, inspection
 from jmsql.store.administration.diagnosis import (
     Blocker,
@@ -737,7 +736,7 @@ def _selectors(runner: Runner) -> Iterator[Finding]:
     consumers = diagnosis.ask(runner, diagnosis.selective_consumers(_DEEP))
     slow = []
     for each in consumers:
-        selector = Selector.parse(each.selector)
+        selector = diagnosis.recorded_selector(each.selector)
         if selector is None or serving(indexes, selector.indexable_expressions) is not None:
             continue
         slow.append(each)

@@ -5,6 +5,7 @@ Each question is one statement, so that a doctor can ask them one by one. Judgin
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from typing import NamedTuple, TypeVar
 
 import psycopg
 
-from jmsql.selectors import Selector
+from jmsql.exceptions import InvalidSelectorException
+from jmsql.selectors import Selector, SelectorSQL
 from jmsql.store.statement import (
     Query,
     Result,
@@ -30,6 +32,7 @@ from jmsql.store.statement import (
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 from jmsql.values.clock import monotonic
 from jmsql.values.duration import as_setting
+from jmsql.values.postgresql_text import from_postgresql
 
 T = TypeVar("T")
 
@@ -376,6 +379,13 @@ def selective_consumers(depth: int) -> Query[list[SelectiveConsumer]]:
     return _selective_consumers.bind(depth=depth, most=max(depth, _COUNTED))
 
 
+def recorded_selector(text: str) -> Selector | None:
+    """Return the selector of a consumer, from its record; None: another program has recorded a text that is none."""
+    with contextlib.suppress(InvalidSelectorException):
+        return Selector.parse(from_postgresql(text))
+    return None
+
+
 def unmatched() -> Steps[list[tuple[SelectiveQueue, Unmatched]]]:
     """Count the messages that no consumer wants, of each queue that is received from with selectors alone."""
     found = []
@@ -383,15 +393,16 @@ def unmatched() -> Steps[list[tuple[SelectiveQueue, Unmatched]]]:
         conditions: list[str] = []
         parameters: dict[str, object] = {}
         for text in queue.selectors:
-            selector = Selector.parse(text)
-            assert selector is not None
-            condition, values = selector.to_sql(first=len(parameters))
-            conditions.append(f"({condition})")
-            parameters |= values
+            selector = recorded_selector(text)
+            if selector is not None:
+                condition, values = selector.to_sql(first=len(parameters))
+                conditions.append(f"({condition})")
+                parameters |= values
+        chosen = SelectorSQL(" or ".join(conditions) or "false", parameters).packed()
         statement = _sql.statement(
-            "unmatched", "examining the server", record(Unmatched._make), {"chosen": " or ".join(conditions)}
+            "unmatched", "examining the server", record(Unmatched._make), {"chosen": chosen.condition}
         )
-        found.append((queue, (yield from statement.bind(parameters, queue_id=queue.queue_id))))
+        found.append((queue, (yield from statement.bind(chosen.parameters, queue_id=queue.queue_id))))
     return found
 
 

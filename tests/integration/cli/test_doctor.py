@@ -484,6 +484,28 @@ def test_a_selector_that_an_index_would_serve(
             jmsql("destination", "index", "orders", "color = 'green'", "--drop")
 
 
+def test_selectors_are_read_as_consumers_have_written_them(
+    jmsql: Command, jmsql_factory: library.ConnectionFactory, database: psycopg.Connection
+) -> None:
+    """With characters that PostgreSQL cannot store, and beside texts that are no selectors."""
+    with jmsql_factory.create_connection() as connection:
+        session = connection.create_session()
+        session.create_consumer(library.Queue("orders"), "name = 'a\0'")
+        producer = session.create_producer(library.Queue("orders"))
+        for name in ("a\0", "b"):
+            message = session.create_text_message(name)
+            message.set_string_property("name", name)
+            producer.send(message)
+        counted = "select count(*) from jmsql_internal.consumer"
+        wait_for(lambda: database.execute(counted).fetchone() == (1,), 30.0)
+        database.execute(
+            "insert into jmsql_internal.consumer (connection_id, queue_id, selector, consumers) "
+            "select connection_id, queue_id, s, 1 from jmsql_internal.consumer, unnest(array['name =', ' ']) s"
+        )
+        [found] = findings(jmsql("doctor", "--json"), "unwanted")
+    assert found["says"].startswith("1 message of 'orders' match no selector"), found
+
+
 def set_valid(database: psycopg.Connection, valid: bool) -> None:
     """Mark the selector's index as PostgreSQL marks one whose making broke off."""
     database.execute(
