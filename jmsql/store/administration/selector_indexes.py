@@ -18,6 +18,13 @@ from jmsql.store.wire._sync.runner import PsycopgRunner
 T = TypeVar("T")
 
 _PREFIX = "message_selector_"
+_TABLES = {"delayed_message": "delayed_", "message": ""}
+"""The tables with an index, by the beginning of its name there.
+
+The one on delayed messages serves no consumer. It refuses, at the send, the values that the other one refuses: no
+message is accepted that could not be delivered when it is due, and would hold up all others.
+"""
+
 _LOOK = 0.2
 _EXPLAINED_AT_ONCE = 10
 
@@ -153,7 +160,6 @@ def create_index(
     name = _PREFIX + hashlib.sha256("\0".join(sorted(expressions)).encode()).hexdigest()[:12]
     written = [expression.replace("')", "'::text)") for expression in expressions]  # as in a selector's condition
     parts = {
-        "name": quote_identifier(name),
         "columns": ", ".join(["queue_id", "inverse_priority", *written, "sequence"]),
         "condition": " and ".join(f"{expression} is not null" for expression in written),
         "comment": "'" + "\n".join(expressions).replace("'", "''") + "'",
@@ -161,8 +167,11 @@ def create_index(
     runner.run(_drop(name, "making the index"))  # the rest of an interrupted creation
     with _Watch(runner, report):
         try:
-            for step in ("create_index", "comment_on_index"):
-                runner.run(_sql.statement(step, "making the index", nothing, parts).bind())
+            for table, beginning in _TABLES.items():
+                of_table = parts | {"table": table, "name": quote_identifier(beginning + name)}
+                runner.run(_sql.statement("create_index", "making the index", nothing, of_table).bind())
+            named = parts | {"name": quote_identifier(name)}
+            runner.run(_sql.statement("comment_on_index", "making the index", nothing, named).bind())
         except BaseException:
             runner.run(_drop(name, "making the index"))
             raise
@@ -179,8 +188,9 @@ def drop_index(selector: Selector) -> Steps[SelectorIndex | None]:
     return index
 
 
-def _drop(name: str, doing: str) -> Query[None]:
-    return _sql.statement("drop_index", doing, nothing, {"name": quote_identifier(name)}).bind()
+def _drop(name: str, doing: str) -> Steps[None]:
+    for beginning in _TABLES.values():
+        yield from _sql.statement("drop_index", doing, nothing, {"name": quote_identifier(beginning + name)}).bind()
 
 
 def _on(indexes: Sequence[SelectorIndex], expressions: Sequence[str]) -> SelectorIndex | None:

@@ -66,7 +66,7 @@ order by c.relname;
 select phase, blocks_done, blocks_total from pg_catalog.pg_stat_progress_create_index where pid = %(process_id)s;
 
 -- name: create_index
-create index concurrently {name} on jmsql_internal.message ({columns}) where {condition};
+create index concurrently {name} on jmsql_internal.{table} ({columns}) where {condition};
 
 -- name: comment_on_index
 comment on index jmsql_internal.{name} is {comment};

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from jmsql import InvalidDestinationException, InvalidSelectorException, JMSException
+from jmsql import ConnectionFactory, InvalidDestinationException, InvalidSelectorException, JMSException, send
 from jmsql.client._sync.link.opening import open_runner
 from jmsql.selectors import Selector
 from jmsql.store.administration.selector_indexes import (
@@ -63,7 +63,7 @@ def runner(jmsql_clean_url: str, database: psycopg.Connection[Any]) -> Iterator[
     with open_runner(jmsql_clean_url, "jmsql") as runner:
         yield runner
         for index in runner.run(selector_indexes()):
-            database.execute(f'drop index jmsql_internal."{index.name}"')
+            database.execute(f'drop index jmsql_internal."{index.name}", jmsql_internal."delayed_{index.name}"')
 
 
 numbers = itertools.count()
@@ -174,6 +174,24 @@ def test_a_making_that_breaks_off_leaves_nothing_and_can_be_done_again(
     assert runner.run(selector_indexes()) == []
     database.execute("delete from jmsql_internal.message where length(properties ->> 'color') > 100")
     assert make(runner, "color = 'blue'")
+
+
+def test_a_delayed_message_that_the_index_would_refuse_when_it_is_due_is_refused_at_its_send(
+    runner: PsycopgRunner, jmsql_factory: ConnectionFactory, queue_id: int
+) -> None:
+    """Else no delayed message of any queue would be delivered after that one."""
+    make(runner, "color = 'blue'")
+    with jmsql_factory.create_context() as context:
+        long = "".join(random.choices(string.ascii_letters, k=20_000))
+        with pytest.raises(JMSException, match="index row"):
+            send(context, "paints", "long", properties={"color": long}, delivery_delay=0.01)
+        send(context, "paints", "short", properties={"color": "red"}, delivery_delay=0.02)
+        received = context.create_consumer(context.create_queue("paints")).receive(timeout=20.0)
+        assert received is not None
+        assert received.get_body(str) == "short"
+    assert runner.run(drop_index(parsed("color = 'blue'"))) is not None
+    with jmsql_factory.create_context() as context:
+        send(context, "paints", "long", properties={"color": long}, delivery_delay=60.0)
 
 
 def test_progress_names_the_phase_of_waiting(
