@@ -482,6 +482,16 @@ comment on function jmsql_internal.is_open_to_all() is
     'Whether everybody may execute functions with their owner''s rights, as after a dump was restored without privileges '
     '(pg_restore --no-privileges): renew_privileges ends that.';
 
+-- Of a role that was dropped, a dump has the number alone, which is another role's on another server.
+create function jmsql_internal.forget_dropped_roles() returns void
+    language sql volatile
+    set search_path = pg_catalog, pg_temp
+begin atomic
+    delete from jmsql_internal.permission p where not exists (select from pg_catalog.pg_roles r where r.oid = p.grantee);
+end;
+comment on function jmsql_internal.forget_dropped_roles() is
+    'Removes the permissions of roles that were dropped, as each grant and each revision of the schema does.';
+
 create function jmsql_internal.renew_privileges() returns void
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
@@ -502,6 +512,7 @@ begin
     execute 'revoke all on function jmsql_internal.set_privileges(name), jmsql_internal.renew_privileges(),'
         ' jmsql_internal.enable_row_security(interval),'
         || jmsql_internal.functions_of_administrators() || ' from public';
+    perform jmsql_internal.forget_dropped_roles();
     perform jmsql_internal.set_privileges(r.rolname)
     from pg_roles r where r.oid in (select p.grantee from jmsql_internal.permission p);
 end
@@ -561,6 +572,7 @@ begin
     -- Before anything is changed: others that give or take privileges wait here, and so does a migration.
     lock table jmsql_internal.permission in share row exclusive mode;
     perform jmsql_internal.enable_row_security();
+    perform jmsql_internal.forget_dropped_roles();
     insert into jmsql_internal.permission (grantee, action, queue_id)
     select quote_ident(role)::regrole, a, destination from unnest(actions) a
     on conflict do nothing;

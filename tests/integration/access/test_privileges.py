@@ -237,3 +237,20 @@ def test_a_grant_after_a_restore_without_privileges_leaves_no_function_to_all(
         database.execute(sql.SQL("set local role {}").format(sql.Identifier(roles["sender"])))
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             database.execute("select jmsql_internal.permit(current_user, array['administer'], null)")
+
+
+def test_a_grant_forgets_the_permissions_of_roles_that_were_dropped(
+    database: psycopg.Connection[Any], roles: dict[str, str]
+) -> None:
+    of_dropped = "select count(*) from jmsql_internal.permission where grantee not in (select oid from pg_roles)"
+    with database.transaction(force_rollback=True):
+        database.execute("create role jmsql_test_dropped")
+        database.execute("select jmsql.grant_access('orders', 'jmsql_test_dropped', 'send', 'receive')")
+        database.execute("drop owned by jmsql_test_dropped")
+        database.execute("drop role jmsql_test_dropped")
+        assert database.execute(of_dropped).fetchone() == (2,)
+        database.execute("select jmsql.grant_access('orders', %s, 'send')", [roles["sender"]])
+        assert database.execute(of_dropped).fetchone() == (0,)
+        assert database.execute(
+            "select count(*) from jmsql_internal.access_list where grantee not in (select oid from pg_roles)"
+        ).fetchone() == (0,)
