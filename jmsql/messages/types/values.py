@@ -178,6 +178,8 @@ def array_part(value: object, offset: int, length: int | None) -> bytes:
         raise NullValueError("None was given where a byte array is needed.")
     if not isinstance(value, (bytes, bytearray, memoryview)):
         raise MessageFormatException(f"A JMS byte array is written from bytes, not from {type_name(value)}.")
+    if isinstance(value, memoryview) and not value.c_contiguous:
+        value = value.tobytes()
     array = value if isinstance(value, bytes) else memoryview(value).cast("B")
     end = len(array) if length is None else offset + length
     if not 0 <= offset <= end <= len(array):

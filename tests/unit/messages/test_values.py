@@ -7,6 +7,7 @@ import pytest
 
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages import Byte, Char, Float, Long, MapMessage, Message, Short
+from jmsql.messages.types.values import array_part
 
 
 @pytest.mark.parametrize(
@@ -110,3 +111,8 @@ def test_typed_getters_give_plain_numbers() -> None:
     assert type(message.get_long("long")) is int
     assert type(message.get_float("float")) is float
     assert type(message.get_char("char")) is str
+
+
+def test_a_byte_array_is_written_from_any_memoryview() -> None:
+    assert array_part(memoryview(b"abcdef")[::2], 0, None) == b"ace"
+    assert array_part(memoryview(b"abcdef")[::-1], 1, 2) == b"ed"
