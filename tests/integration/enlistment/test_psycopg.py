@@ -101,3 +101,14 @@ class TestPipeline:
             assert await consumer.receive(timeout=0) is not None
             await connection.rollback()
         assert orders_stored() == orders_announced() == [1]
+
+
+def test_a_connection_without_an_encoding_is_refused_in_a_sentence(psycopg_connection: psycopg.Connection) -> None:
+    psycopg_connection.execute("set client_encoding = 'SQL_ASCII'")
+    refused = pytest.raises(jmsql.JMSException, match=r"\(SQL_ASCII\).*`set client_encoding = 'UTF8'`")
+    with refused:
+        jmsql.send(psycopg_connection, "orders", "an order")
+    with refused:
+        jmsql.enlist(psycopg_connection).create_consumer("orders")
+    psycopg_connection.execute("set client_encoding = 'UTF8'")
+    jmsql.send(psycopg_connection, "orders", "an order")

@@ -14,6 +14,7 @@ import psycopg
 
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import interruptible, is_driven, sleep, wait_until_unlocked
+from jmsql.exceptions import JMSException
 from jmsql.store.connections._async.cursor import OwnCursor
 from jmsql.store.errors import is_driver_error, jms_errors, translate
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
@@ -198,8 +199,18 @@ class PsycopgRunner(Runner):
         return await interruptible(work, Interruption(self.connection), needs_own_task=True)
 
     async def wait_for_others(self) -> None:
-        """Wait until no other task runs a statement on the connection; threads do when they run theirs."""
+        """Wait until no other task runs a statement on the connection; threads do when they run theirs.
+
+        Raises:
+            JMSException: The connection's encoding is none, and psycopg would return bytes for texts.
+        """
         await wait_until_unlocked(self.connection.lock)
+        if self.connection.pgconn.parameter_status(b"client_encoding") == b"SQL_ASCII":
+            raise JMSException(
+                "joining the transaction: the connection's client_encoding (SQL_ASCII) does not tell how texts are "
+                "written; `set client_encoding = 'UTF8'`.",
+                "22P05",
+            )
 
     async def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         cursor = OwnCursor(self.connection)

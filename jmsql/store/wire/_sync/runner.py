@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 import psycopg
 
 from jmsql.concurrency.threads import sleep
+from jmsql.exceptions import JMSException
 from jmsql.store.connections._sync.cursor import OwnCursor
 from jmsql.store.errors import is_driver_error, jms_errors, translate
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
@@ -195,7 +196,17 @@ class PsycopgRunner(Runner):
         return work
 
     def wait_for_others(self) -> None:
-        """Wait until no other task runs a statement on the connection; threads do when they run theirs."""
+        """Wait until no other task runs a statement on the connection; threads do when they run theirs.
+
+        Raises:
+            JMSException: The connection's encoding is none, and psycopg would return bytes for texts.
+        """
+        if self.connection.pgconn.parameter_status(b"client_encoding") == b"SQL_ASCII":
+            raise JMSException(
+                "joining the transaction: the connection's client_encoding (SQL_ASCII) does not tell how texts are "
+                "written; `set client_encoding = 'UTF8'`.",
+                "22P05",
+            )
 
     def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         cursor = OwnCursor(self.connection)
