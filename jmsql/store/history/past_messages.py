@@ -28,6 +28,7 @@ from jmsql.store.statement import (
     value,
 )
 from jmsql.values.destinations import Destination, Queue, Topic
+from jmsql.values.postgresql_text import optional_to_postgresql
 
 _READ_AT_ONCE = 100
 _MOST_ENTRIES = 1000
@@ -80,7 +81,7 @@ class HistoryRange:
             "m.acknowledged_at >= %(since)s": self.since,
             "m.acknowledged_at < %(until)s": self.until,
             "m.outcome::text = any(%(outcomes)s::text[])": None if self.outcomes is None else list(self.outcomes),
-            "m.subscription = %(subscription)s": self.subscription,
+            "m.subscription = %(subscription)s": optional_to_postgresql(self.subscription),
             "m.jms_message_id::text = %(message_id)s": self.message_id and self.message_id.removeprefix("ID:"),
         }
         given = {condition: value for condition, value in conditions.items() if value is not None}
