@@ -139,7 +139,7 @@ def _sqlalchemy_transaction(transaction: object) -> CallerTransaction | None:
             "An AsyncEngine has no transaction to join; its connections have: `async with engine.begin() as …`."
         )
     if isinstance(transaction, async_scoped_session):
-        transaction = transaction()
+        return SessionTransaction(transaction(), transaction.registry)
     if isinstance(transaction, AsyncSession):
         return SessionTransaction(transaction)
     if isinstance(transaction, AsyncConnection):

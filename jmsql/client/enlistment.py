@@ -61,7 +61,8 @@ def enlist(
 
     Args:
         transaction: A SQLAlchemy `Session`, `scoped_session` or `Connection`, a psycopg `Connection`, or Django's
-            `connection`. Connections that are awaited are for [`jmsql.asyncio.enlist`][jmsql.asyncio.enlist].
+            `connection`. Connections that are awaited are for [`jmsql.asyncio.enlist`][jmsql.asyncio.enlist]. Of a
+            `scoped_session` it joins the session of the moment, and raises IllegalStateException once that was removed.
         schema: The PostgreSQL schema of jmsql's tables.
         timings: How often it polls while it waits for a message, and how often it notifies other clients.
 
@@ -114,7 +115,7 @@ def caller_transaction(transaction: object) -> CallerTransaction:
         from sqlalchemy import orm
 
         if isinstance(transaction, orm.scoped_session):
-            transaction = transaction()
+            return SessionTransaction(transaction(), transaction.registry)
         if isinstance(transaction, orm.Session):
             return SessionTransaction(transaction)
     if isinstance(transaction, sqlalchemy.Connection):

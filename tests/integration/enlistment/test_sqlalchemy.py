@@ -35,6 +35,22 @@ class TestSession:
         scoped.remove()
         assert orders_stored() == orders_announced() == [1]
 
+    def test_a_scoped_session_that_was_removed_takes_no_send_that_it_would_not_commit(
+        self, engine: sqlalchemy.Engine, orders_stored: Numbers, orders_announced: Numbers
+    ) -> None:
+        scoped = orm.scoped_session(orm.sessionmaker(engine))
+        context = jmsql.enlist(scoped)
+        for has_successor in (False, True):
+            scoped.remove()
+            if has_successor:
+                scoped.add(Order(number=1))
+            with pytest.raises(jmsql.IllegalStateException, match="enlist it again"):
+                context.create_producer().send(ORDERS, {"number": 1})
+        jmsql.enlist(scoped).create_producer().send(ORDERS, {"number": 1})
+        scoped.commit()
+        scoped.remove()
+        assert orders_stored() == orders_announced() == [1]
+
     def test_receiving_is_refused_where_a_snapshot_hides_the_claims_of_others(self, engine: sqlalchemy.Engine) -> None:
         with orm.Session(engine.execution_options(isolation_level="REPEATABLE READ")) as database:
             context = jmsql.enlist(database)
@@ -104,9 +120,16 @@ class TestAsyncSession:
 
     async def test_a_scoped_session_is_joined_too(self, async_engine: AsyncEngine, orders_announced: Numbers) -> None:
         scoped = async_scoped_session(async_sessionmaker(async_engine), scopefunc=asyncio.current_task)
-        await jmsql.asyncio.enlist(scoped).create_producer().send(ORDERS, {"number": 1})
+        context = jmsql.asyncio.enlist(scoped)
+        await asyncio.wait_for(context.create_producer().send(ORDERS, {"number": 1}), timeout=60)
         await scoped.commit()
+        consumer = await context.create_consumer(ORDERS)
+        received = await consumer.receive(timeout=1.0)
+        assert received is not None
+        await scoped.rollback()
         await scoped.remove()
+        with pytest.raises(jmsql.IllegalStateException, match="enlist it again"):
+            await context.create_producer().send(ORDERS, {"number": 2})
         assert orders_announced() == [1]
 
     async def test_a_connection_that_is_not_connected_yet_is_refused(self, async_engine: AsyncEngine) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
+from sqlalchemy.util import ThreadLocalRegistry
 
 from jmsql.client.callers.tasks import (
     DRIVERS,
@@ -19,6 +20,7 @@ from jmsql.client.callers.tasks import (
 )
 from jmsql.client.creation_beside import conninfo_of, conninfo_of_url
 from jmsql.concurrency.tasks import Notifications, in_own_task, run_to_completion
+from jmsql.exceptions import IllegalStateException
 from jmsql.store.connections.engine import synchronous
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.wire._async.runner import PsycopgRunner, Runner
@@ -26,6 +28,7 @@ from jmsql.store.wire._async.runner import PsycopgRunner, Runner
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.ext.asyncio import AsyncSession as CallersSession
+    from sqlalchemy.util import ScopedRegistry
 
     from jmsql.store.statement import Result
 
@@ -174,11 +177,29 @@ class ConnectionTransaction(CallerTransaction):
         await in_own_task(self._connection.rollback())
 
 
+def _holds(registry: ScopedRegistry[CallersSession], session: CallersSession) -> bool:
+    """Return True if a `scoped_session` has the session still.
+
+    Only a thread's registry is asked for the scope of the moment: `asyncio.wait_for` may send in a task of its own.
+    """
+    if isinstance(registry, ThreadLocalRegistry):
+        return registry.has() and registry() is session
+    return any(held is session for held in list(registry.registry.values()))
+
+
 class SessionTransaction(CallerTransaction):
     """A transaction of a SQLAlchemy ORM session."""
 
-    def __init__(self, session: CallersSession) -> None:
+    def __init__(self, session: CallersSession, registry: ScopedRegistry[CallersSession] | None = None) -> None:
+        """Initialize it.
+
+        Args:
+            session: The session.
+            registry: Of the `scoped_session` that the application has, which is to have this session still: it would
+                commit another one.
+        """
         self._session = session
+        self._registry = registry
         self._joined: ConnectionTransaction | None = None
 
     @property
@@ -194,6 +215,11 @@ class SessionTransaction(CallerTransaction):
         return None if self._joined is None else self._joined.conninfo
 
     async def runner(self, schema: str) -> Runner:
+        if self._registry is not None and not _holds(self._registry, self._session):
+            raise IllegalStateException(
+                "The scoped_session has another session than at the enlistment, and would commit that one: after "
+                "remove(), and in another thread, enlist it again."
+            )
         if not self.is_open:
             await self._session.begin()
         self._joined = transaction = ConnectionTransaction(await self._session.connection())
