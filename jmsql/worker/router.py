@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, Unpack
 
 from jmsql.client._sync.administration.schedule_definition import make_schedule
 from jmsql.public_names import set_module
@@ -20,6 +20,7 @@ from jmsql.worker.handlers.function import ListenerFunction, name_of
 from jmsql.worker.handlers.listener import Listener
 from jmsql.worker.handlers.options import (
     ListenerOptions,
+    PeriodicOptions,
     chunk_size,
     claim_limit,
     exception_classes,
@@ -227,11 +228,12 @@ class Router:
         time_zone: str = "UTC",
         missed: Missed | Literal["once", "skip", "all"] = Missed.ONCE,
         overlap: bool = True,
+        **options: Unpack[PeriodicOptions],
     ) -> Callable[[Callable[P, R]], ListenerFunction[P, R]]:
         """Call a handler at each tick of a schedule; see [schedules](/schedules.md).
 
-        Above ``@app.listener`` its messages go to the queue of that, with its retries, time-out and results. A function
-        that is not registered is, for a queue by the schedule's name.
+        A function that is not registered becomes the listener of a queue by the schedule's name, with the options given
+        here. Above ``@app.listener`` the messages go to the queue of that, with its retries, time-out and results.
 
         Args:
             when: Cron's text, or an interval, as for `schedule`.
@@ -240,18 +242,35 @@ class Router:
             time_zone: The zone of cron's text, such as ``Europe/Berlin``.
             missed: The ticks that are sent late, after a time in which no client ran.
             overlap: False leaves out a tick while the last message is in its queue, waiting or being handled.
+            options: Options of `listener`, such as ``redelivery`` and ``keep_result``; none for topics, and no
+                ``selector``.
 
         Returns:
             A decorator that returns the handler, like `listener`.
 
         Raises:
-            ValueError: As for `schedule`.
-            TypeError: As for `schedule` and `listener`.
+            ValueError: As for `schedule` and `listener`.
+            TypeError: As for `schedule` and `listener`; or the handler has its listener already, and `options` are
+                given; or `listener` has no such option for a queue of ticks.
         """
+        if unknown := options.keys() - PeriodicOptions.__annotations__.keys():
+            raise TypeError(
+                f"periodic() takes no {' and no '.join(f'{each}=…' for each in sorted(unknown))}. Of a listener's "
+                f"options it takes {', '.join(sorted(PeriodicOptions.__annotations__))}; for others put it above "
+                "@app.listener."
+            )
 
         def register(handler: Callable[P, R]) -> ListenerFunction[P, R]:
             named = name_of(handler) if name is None else name
-            registered = handler if isinstance(handler, ListenerFunction) else self.listener(Queue(named))(handler)
+            if not isinstance(handler, ListenerFunction):
+                registered = self.listener(Queue(named), **options)(handler)
+            elif options:
+                raise TypeError(
+                    f"{handler.name} has its listener already: give {', '.join(f'{each}=…' for each in options)} to "
+                    "@app.listener, below @app.periodic."
+                )
+            else:
+                registered = handler
             self.schedule(named, when, registered, body, time_zone=time_zone, missed=missed, overlap=overlap)
             return registered
 

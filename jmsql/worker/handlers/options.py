@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypedDict
 
 from jmsql.exceptions import InvalidSelectorException
 from jmsql.selectors import Selector
@@ -86,6 +87,27 @@ class ListenerOptions:
             Selector.parse(self.selector)
         except InvalidSelectorException as error:
             raise InvalidSelectorException(f"The selector of the handler {name}: {error}") from error
+
+
+class PeriodicOptions(TypedDict, total=False):
+    """The options of `Router.listener` that `Router.periodic` hands on.
+
+    The queue is the schedule's own: it has no subscription, and a selector would leave ticks in it.
+    """
+
+    transacted: bool
+    concurrency: int | None
+    redelivery: RedeliveryPolicy | None
+    visibility_timeout: float | timedelta | None
+    no_retry_for: type[Exception] | Iterable[type[Exception]]
+    timeout: float | timedelta | None
+    reply_to: str | Destination | None
+    on_dead_letter: DeadLetterHook | None
+    keep_result: float | timedelta | None
+    chunk: int | None
+    chunk_wait: float | timedelta
+    rate: Rate | None
+    at_most: int | AtMost | None
 
 
 def exception_classes(classes: type[Exception] | Iterable[type[Exception]]) -> tuple[type[Exception], ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from datetime import timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_type_hints
 
 import psycopg
 import pytest
@@ -23,12 +24,14 @@ from jmsql import (
     MapMessage,
     Message,
     Queue,
+    RedeliveryPolicy,
     Session,
     TextMessage,
     Topic,
 )
 from jmsql.client._sync.connection.simplified import message_of
-from jmsql.worker import Application, Reject
+from jmsql.worker import Application, Reject, Router
+from jmsql.worker.handlers import options
 from jmsql.worker.handlers._sync.call import HandlerCall
 
 
@@ -77,6 +80,43 @@ def test_parameters_with_a_default_keep_it() -> None:
     def handle(message: Message, limit: int = 5, *, color: str = "blue") -> None: ...
 
     assert [parameter.name for parameter in application.listeners[0].parameters] == ["message"]
+
+
+def test_periodic_hands_the_options_of_a_listener_on() -> None:
+    application = Application()
+    policy = RedeliveryPolicy(maximum_deliveries=3)
+
+    @application.periodic("0 2 * * *", name="nightly", redelivery=policy, timeout=60, keep_result=timedelta(days=7))
+    def back_up() -> str:
+        return "all tables"
+
+    [listener] = application.listeners
+    assert listener.destination == Queue("nightly")
+    assert listener.redelivery == policy
+    assert listener.timeout == 60.0
+    assert listener.keep_result is not None
+
+
+def test_periodic_takes_the_options_of_a_queues_listener_with_their_types() -> None:
+    hints = get_type_hints(Router.listener)
+    for left_out in ("destination", "selector", "subscription", "durable", "return"):
+        del hints[left_out]
+    assert get_type_hints(options.PeriodicOptions) == hints
+
+
+def test_periodic_refuses_the_options_of_a_handler_that_has_its_listener() -> None:
+    application = Application()
+    handler = application.listener("backups")(coroutine)
+    refusal = r"coroutine has its listener already: give keep_result=…, timeout=… to @app.listener"
+    with pytest.raises(TypeError, match=refusal):
+        application.periodic("@daily", keep_result=60, timeout=5)(handler)
+
+
+@pytest.mark.parametrize("option", ["selector", "subscription", "keep_results"])
+def test_periodic_names_an_option_that_it_does_not_take(option: str) -> None:
+    unknown: Any = {option: None}
+    with pytest.raises(TypeError, match=f"takes no {option}=….*keep_result, .*put it above @app.listener"):
+        Application().periodic("@daily", **unknown)
 
 
 def test_a_listeners_facts_are_in_its_description() -> None:
