@@ -20,6 +20,8 @@ def seconds(duration: float | timedelta, name: str) -> float:
         is_valid = 0 <= value <= LONGEST
     except TypeError as error:
         raise TypeError(f"{name} is a number of seconds or a timedelta, not {duration!r}.") from error
+    except ArithmeticError:  # of a Decimal that is no number
+        is_valid = False
     if not is_valid:
         raise ValueError(f"{name} is a number of seconds from 0 to {LONGEST} (a hundred years), not {duration!r}.")
     return value

@@ -15,6 +15,17 @@ LONGEST_JSON_INTEGER: Final = 10_000
 """Integers of more bits are written as hexadecimal text, since Python refuses to read very long decimal ones."""
 
 
+def iso_text(value: dt.date | dt.time) -> str:
+    """Return a date, a time, or both as text, from which `fromisoformat` makes an equal one.
+
+    Raises:
+        TypeError: It is a time whose zone has an offset only on a date.
+    """
+    if isinstance(value, dt.time) and value.tzinfo is not None and value.utcoffset() is None:
+        raise TypeError(f"a time in {value.tzinfo} has no offset without a date; use a datetime")
+    return value.isoformat()
+
+
 def _same(value: Any) -> Any:
     return value
 
@@ -67,9 +78,9 @@ STANDARD_CODECS: tuple[Codec[Any], ...] = (
     Codec(tuple, "tuple", list, tuple),
     Codec(set, "set", list, set),
     Codec(frozenset, "frozenset", list, frozenset),
-    Codec(dt.datetime, "datetime", dt.datetime.isoformat, dt.datetime.fromisoformat),
-    Codec(dt.date, "date", dt.date.isoformat, dt.date.fromisoformat),
-    Codec(dt.time, "time", dt.time.isoformat, dt.time.fromisoformat),
+    Codec(dt.datetime, "datetime", iso_text, dt.datetime.fromisoformat),
+    Codec(dt.date, "date", iso_text, dt.date.fromisoformat),
+    Codec(dt.time, "time", iso_text, dt.time.fromisoformat),
     Codec(dt.timedelta, "timedelta", _encode_timedelta, _decode_timedelta),
     Codec(decimal.Decimal, "decimal", str, decimal.Decimal),
     Codec(uuid.UUID, "uuid", str, uuid.UUID),

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from jmsql.exceptions import MessageFormatException
+from jmsql.messages.codecs.standard_codecs import iso_text
 from jmsql.messages.types.values import type_name
 
 Conversion: typing.TypeAlias = Callable[[Any], object]
@@ -77,7 +78,7 @@ def simple(value: Any) -> object:
         case bytes():
             return binascii.b2a_base64(value, newline=False).decode()
         case dt.datetime() | dt.date() | dt.time():
-            return value.isoformat()
+            return iso_text(value)
         case dt.timedelta():
             return value.total_seconds()
         case Decimal() | uuid.UUID():

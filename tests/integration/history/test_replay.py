@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import psycopg
@@ -229,3 +229,11 @@ def test_replays_and_removals_leave_lines_in_the_activity(
         *("prune", None, "history of 2030-03-10, with about so many messages"),
     )
     assert {each.outcome for each in found} == {"done"}
+
+
+@pytest.mark.parametrize("zone", [None, UTC, timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))], ids=str)
+def test_the_first_and_the_last_time_of_python_are_no_bounds(
+    hours: jmsql.Queue, administration: jmsql.admin.Administration, zone: timezone | None
+) -> None:
+    since, until = datetime.min.replace(tzinfo=zone), datetime.max.replace(tzinfo=zone)
+    assert len(list(administration.history.messages(hours, since=since, until=until))) == 26

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum, Flag, auto
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pydantic
@@ -15,6 +16,7 @@ from jmsql.messages import ObjectMessage, register_codec, register_type
 from jmsql.messages.codecs.object_json import decode_object
 from jmsql.messages.codecs.pickled_types import register_pickled_type
 from jmsql.messages.codecs.registry import codec_named
+from jmsql.messages.codecs.type_check import simple
 from tests.unit.messages.rows import received
 
 
@@ -159,6 +161,15 @@ def test_codec_that_fails_is_a_message_format_exception() -> None:
     register_codec(Stubborn, encode=lambda value: 1 / 0, decode=Stubborn)
     with pytest.raises(MessageFormatException, match="cannot be encoded"):
         ObjectMessage(Stubborn())
+
+
+def test_a_time_whose_zone_has_no_offset_without_a_date_is_refused() -> None:
+    with pytest.raises(MessageFormatException, match=r"Europe/Berlin has no offset without a date"):
+        ObjectMessage(dt.time(2, 30, tzinfo=ZoneInfo("Europe/Berlin")))
+    with pytest.raises(TypeError, match=r"Europe/Berlin has no offset without a date"):
+        simple({"opens": dt.time(2, 30, tzinfo=ZoneInfo("Europe/Berlin"))})
+    fixed = dt.time(2, 30, tzinfo=dt.timezone(dt.timedelta(hours=1)))
+    assert received(ObjectMessage(fixed)).get_object() == fixed
 
 
 def test_class_that_does_not_describe_itself_needs_a_codec() -> None:

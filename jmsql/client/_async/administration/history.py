@@ -217,4 +217,9 @@ def _range(
 
 
 def _timestamp(time: datetime | None) -> datetime | None:
-    return None if time is None else time.astimezone(UTC)
+    if time is None:
+        return None
+    try:
+        return time.astimezone(UTC)
+    except (ValueError, OverflowError):  # datetime.min and datetime.max, which say that there is no bound
+        return time.replace(tzinfo=UTC)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -116,6 +117,7 @@ SETTINGS: list[tuple[str, object, type[Exception]]] = [
     ("time_to_live", -1, ValueError),
     ("time_to_live", timedelta(seconds=-1), ValueError),
     ("time_to_live", float("nan"), ValueError),
+    ("time_to_live", Decimal("nan"), ValueError),
     ("time_to_live", "1", TypeError),
     ("time_to_live", None, TypeError),
 ]
