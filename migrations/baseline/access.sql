@@ -13,10 +13,12 @@ create policy may_delete on jmsql_internal.message for delete
 create policy may_select on jmsql_internal.message for select
     using (queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[])
            or (select jmsql_internal.has_access_to_all('browse', current_user)));
+-- `refuse_to_send` names the role and the destination in its error. It runs for refused messages alone.
 create policy may_insert on jmsql_internal.message for insert
     with check (
         (queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[])
-         or (select jmsql_internal.has_access_to_all('send', current_user)))
+         or (select jmsql_internal.has_access_to_all('send', current_user))
+         or jmsql_internal.refuse_to_send(queue_id))
         and (jmsql_internal.may_send_properties(properties)
              or (select jmsql_internal.has_access_to_all('administer', current_user))));
 -- A row is locked by who could change some column of it; the policy lets nobody do that.
@@ -34,7 +36,8 @@ create policy may_select on jmsql_internal.delayed_message for select
 create policy may_insert on jmsql_internal.delayed_message for insert
     with check (
         (queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[])
-         or (select jmsql_internal.has_access_to_all('send', current_user)))
+         or (select jmsql_internal.has_access_to_all('send', current_user))
+         or jmsql_internal.refuse_to_send(queue_id))
         and jmsql_internal.may_send_properties(properties));
 
 -- What refers to a body is subject to its own policy. A consumer's messages do, nearly always; what else may refer to it

@@ -134,7 +134,8 @@ comment on function jmsql_internal.may_send_properties(jsonb) is
 
 create policy may_insert on jmsql_internal.batch_callback for insert
     with check ((queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[])
-                 or (select jmsql_internal.has_access_to_all('send', current_user)))
+                 or (select jmsql_internal.has_access_to_all('send', current_user))
+                 or jmsql_internal.refuse_to_send(queue_id))
                 and batch_id = any (array(select b.batch_id from jmsql_internal.batch b where b.role = current_user))
                 and (jmsql_internal.may_send_properties(properties)
                      or (select jmsql_internal.has_access_to_all('administer', current_user))));

@@ -174,3 +174,24 @@ end
 $$;
 comment on function jmsql_internal.require_access(integer, text) is
     'Raises an exception if policies hide from the current role what is in a queue; tells whether they hide anything.';
+
+create function jmsql_internal.refuse_to_send(queue integer) returns boolean
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    destination text;
+begin
+    select case when t.name is null then format('queue "%s"', q.name) else format('topic "%s"', t.name) end
+    into destination
+    from jmsql_internal.queue q
+    left join jmsql_internal.subscription s on s.queue_id = q.queue_id
+    left join jmsql_internal.topic t on t.topic_id = s.topic_id
+    where q.queue_id = queue;
+    raise insufficient_privilege using
+        message = format('the role "%s" may not send to the %s', current_user, destination),
+        hint = 'Give it access with `jmsql destination grant`, or the function grant_access.';
+end
+$$;
+comment on function jmsql_internal.refuse_to_send(integer) is
+    'Raises an exception that names the current role, and the destination to which it may not send.';

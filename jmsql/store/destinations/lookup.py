@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jmsql.exceptions import InvalidDestinationException, JMSException
+from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.store.destinations.access import Action
 from jmsql.store.lock_waits import NO_LOCK, limit_lock_waits
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, optional_value, record, value
@@ -147,8 +147,22 @@ def _number(
             return found
         if create is None:
             break
-        yield from create.bind(name=name)
+        try:
+            yield from create.bind(name=name)
+        except JMSSecurityException as error:
+            raise _lacks_right_to_make(kind(name), error) from error
     raise (yield from _refusal(kind(name), by_client=create is None))
+
+
+def _lacks_right_to_make(destination: Queue | Topic, error: JMSException) -> JMSSecurityException:
+    """Return the error for a missing destination that the role may not make, perhaps since its name is misspelt."""
+    kind = "topic" if isinstance(destination, Topic) else "queue"
+    name = destination.uri if kind == "topic" else destination.name
+    return JMSSecurityException(
+        f"There is no {kind} {destination.name!r}, and the role may not make it: only access to all destinations does "
+        f"so by their use. Check the name, or have an administrator run `jmsql destination create {name}` ({error}).",
+        error.error_code,
+    )
 
 
 def _refusal(destination: Queue | Topic, *, by_client: bool) -> Steps[InvalidDestinationException]:

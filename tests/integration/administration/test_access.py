@@ -19,6 +19,7 @@ from jmsql import (
     AcknowledgeMode,
     Connection,
     ConnectionFactory,
+    Destination,
     JMSException,
     JMSSecurityException,
     Message,
@@ -224,7 +225,7 @@ class TestOnDestinations:
             its_session.commit()
         price.acknowledge()
         for destination in (ORDERS, PRICES):
-            with pytest.raises(JMSException, match=r"lacks the privilege") as refusal:
+            with pytest.raises(JMSException, match=_refusal_of(granted["consumer"], destination)) as refusal:
                 send_texts(its_session, destination, "c")
             assert isinstance(refusal.value, JMSSecurityException) or its_session.transacted
 
@@ -615,6 +616,89 @@ def test_a_receiving_role_names_no_other_dead_letter_queue(
 
 def _fail(_: object) -> None:
     raise RuntimeError("poison")
+
+
+def _refusal_of(role: str, destination: Destination) -> str:
+    kind = "topic" if isinstance(destination, Topic) else "queue"
+    return rf'jmsql destination grant.*the role "{role}" may not send to the {kind} "{destination.name}"'
+
+
+class TestOfRefusedSends:
+    """The error of a send without access names the role, the destination, and the remedy."""
+
+    @pytest.fixture
+    def secret(self, administration: Administration, granted: dict[str, str]) -> Queue:
+        """A queue to which no role may send."""
+        return administration.create_queue("secret")
+
+    @pytest.fixture
+    def refused(self, granted: dict[str, str], secret: Queue) -> str:
+        """Pattern of the error."""
+        return _refusal_of(granted["producer"], secret)
+
+    def test_in_a_batch_with_permitted_ones(self, connect: Connect, secret: Queue, refused: str) -> None:
+        session = connect("producer").create_session(transacted=True)
+        producer = session.create_producer()
+        for destination in (ORDERS, PRICES, secret, ORDERS):
+            producer.send(session.create_text_message("a"), destination=destination)
+        with pytest.raises(JMSException, match=refused):
+            session.commit()
+
+    def test_of_delayed_messages(self, connect: Connect, secret: Queue, refused: str) -> None:
+        session = connect("producer").create_session()
+        producer = session.create_producer(secret)
+        producer.delivery_delay = 60
+        with pytest.raises(JMSSecurityException, match=refused):
+            producer.send(session.create_text_message("a"))
+
+    def test_of_asynchronous_sends(self, connect: Connect, secret: Queue, refused: str) -> None:
+        session = connect("producer").create_session()
+        outcomes: list[Exception | None] = []
+        with session.create_producer(secret) as producer:
+            message = session.create_text_message("a")
+            producer.send(message, completion_listener=lambda _, error: outcomes.append(error))
+        [error] = outcomes
+        with pytest.raises(JMSSecurityException, match=refused):
+            raise error or AssertionError
+
+    def test_before_a_statement_of_the_application(self, connect: Connect, secret: Queue, refused: str) -> None:
+        session = connect("producer").create_session(transacted=True)
+        database = session.database
+        session.create_producer(secret).send(session.create_text_message("a"))
+        with pytest.raises(JMSSecurityException, match=refused):
+            database.execute(sqlalchemy.text("select 1"))
+
+    def test_in_enlisted_transactions(self, url_of: Callable[[str], str], secret: Queue, refused: str) -> None:
+        with psycopg.connect(url_of("producer")) as transaction, pytest.raises(JMSSecurityException, match=refused):
+            enlist(transaction).create_producer().send(secret, "a")
+
+    def test_of_many_messages(self, connect: Connect, secret: Queue, refused: str) -> None:
+        session = connect("producer").create_session(transacted=True)
+        with pytest.raises(JMSException, match=refused):
+            send_texts(session, secret, *"a" * 100)
+
+    def test_of_the_end_of_a_batch(self, connect: Connect, secret: Queue, refused: str) -> None:
+        with pytest.raises(JMSSecurityException, match=refused), jmsql.batch(connect("producer"), "b", on_end=secret):
+            pass
+
+    def test_in_sql(self, url_of: Callable[[str], str], granted: dict[str, str], secret: Queue) -> None:
+        named = f'role "{granted["producer"]}" may not send to '
+        with psycopg.connect(url_of("producer"), autocommit=True) as plain:
+            with pytest.raises(psycopg.Error, match=f'{named}"secret"'):
+                plain.execute("select jmsql.send('secret', 'a')")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match=f'{named}the queue "secret"'):
+                plain.execute(
+                    "insert into jmsql_internal.message (queue_id, inverse_priority, jms_message_id, "
+                    "jms_delivery_mode, message_type) select queue_id, 5, gen_random_uuid(), 2, 'Message' "
+                    "from jmsql_internal.queue where name = 'secret'"
+                )
+
+    @pytest.mark.usefixtures("granted")
+    @pytest.mark.parametrize("misspelt", [Queue("odrers"), Topic("pirces")], ids=str)
+    def test_of_a_misspelt_name(self, connect: Connect, misspelt: Destination) -> None:
+        session = connect("producer").create_session()
+        with pytest.raises(JMSException, match=f"There is no .*'{misspelt.name}'.*jmsql destination create"):
+            send_texts(session, misspelt, "a")
 
 
 @pytest.mark.usefixtures("maintained")
