@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from jmsql.cli.options import OptionalSchema, Url, check_duration
 from jmsql.cli.output import print_json, print_table, table
 from jmsql.logs import contained_logger
 from jmsql.store.destinations.subscriptions import SubscriptionChange
+from jmsql.values.policies import DEFAULT_DEAD_LETTER_QUEUE
 from jmsql.worker.loading import RefusalError
 from jmsql.worker.logs import LogFormat, LogLevel, start_log
 from jmsql.worker.metrics import are_available, exposition
@@ -190,13 +191,12 @@ def _list(application: str, concurrency: int, only: Sequence[str], without: Sequ
     if as_json:
         print_json(listeners)
         return
-    titles = (("chunk", "Chunk"), ("rate", "Rate"), ("at_most", "At most"), ("schedules", "Schedules"))
-    further = [(name, title) for name, title in titles if any(each[name] for each in listeners)]
+    further = [column for column in _FURTHER if any(each[column[0]] for each in listeners)]
     listing = table(
         *("Listener", "Destination", "Subscription", "Selector", "Body", "Concurrency", "Transacted", "Timeout"),
         "Reply to",
-        *(title for _, title in further),
-        numbers=("Concurrency", "Timeout"),
+        *(title for _, title, _ in further),
+        numbers=("Timeout",),
         spare=("Selector", "Reply to", "Body"),
     )
     for each in listeners:
@@ -205,19 +205,52 @@ def _list(application: str, concurrency: int, only: Sequence[str], without: Sequ
             subscription += " (not durable)"
         listing.add_row(
             *(each["listener"], each["destination"], subscription, each["selector"], each["body"]),
-            *(str(each["concurrency"]), "yes" if each["transacted"] else "no"),
-            None if each["timeout"] is None else f"{each['timeout']:g} s",
+            str(each["concurrency"]) + (" (--concurrency)" if each["own_concurrency"] is None else ""),
+            "yes" if each["transacted"] else "no",
+            None if each["timeout"] is None else _seconds(each["timeout"]),
             each["reply_to"],
-            *(None if each[name] is None else _written(each[name]) for name, _ in further),
+            *(None if each[name] is None else written(each[name]) for name, _, written in further),
         )
     print_table(listing)
 
 
-def _written(value: object) -> str:
-    """Return an option of a listener, or its schedules, for people."""
-    if not isinstance(value, list):
-        return str(value)
-    return "; ".join(f"every {each['every']:g} s" if each["cron"] is None else each["cron"] for each in value)
+def _seconds(value: float) -> str:
+    return f"{value:g} s"
+
+
+def _policy(policy: dict[str, Any]) -> str:
+    """Return a redelivery policy for people, as in "3 deliveries, after 1 s, times 2 up to 60 s, then to DLQ"."""
+    most = policy["maximum_deliveries"]
+    parts = ["no limit of deliveries" if most is None else "1 delivery" if most == 1 else f"{most:,} deliveries"]
+    if policy["delay"]:
+        further = "" if policy["multiplier"] == 1 else f", times {policy['multiplier']:g}"
+        if further and policy["maximum_delay"] is not None:
+            further += f" up to {_seconds(policy['maximum_delay'])}"
+        parts.append(f"after {_seconds(policy['delay'])}{further}")
+    if most is not None:
+        parts.append(f"then to {policy['dead_letter_queue'] or DEFAULT_DEAD_LETTER_QUEUE}")
+    return ", ".join(parts)
+
+
+def _classes(names: Sequence[str]) -> str:
+    return ", ".join(name.removeprefix("builtins.") for name in names)
+
+
+def _schedules(schedules: Sequence[dict[str, Any]]) -> str:
+    return "; ".join(f"every {_seconds(each['every'])}" if each["cron"] is None else each["cron"] for each in schedules)
+
+
+_FURTHER: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("chunk", "Chunk", str),
+    ("rate", "Rate", str),
+    ("at_most", "At most", str),
+    ("redelivery", "Redelivery", _policy),
+    ("no_retry_for", "No retry for", _classes),
+    ("visibility_timeout", "Visibility timeout", _seconds),
+    ("keep_result", "Result kept", _seconds),
+    ("schedules", "Schedules", _schedules),
+)
+"""Columns that are shown where a listener has the option: its name, the title, and its text for people."""
 
 
 def _timings(given: Sequence[str]) -> WorkerTimings:

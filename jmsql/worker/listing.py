@@ -48,11 +48,13 @@ def _document(listener: Listener, concurrency: int, schedules: Sequence[Schedule
     policy = listener.redelivery
     return {
         **facts,
+        "own_concurrency": listener.concurrency,
         "coroutine": listener.is_async,
         "visibility_timeout": listener.visibility_timeout,
         "redelivery": None if policy is None else asdict(policy),
         "no_retry_for": [f"{each.__module__}.{each.__qualname__}" for each in listener.no_retry_for],
         "reply_to": None if listener.reply_to is None else str(listener.reply_to),
+        "keep_result": None if listener.keep_result is None else listener.keep_result.seconds,
         "schedules": [_schedule(each) for each in schedules if each.destination == listener.destination],
         "body": _name(listener.body),
         "body_schema": _json_schema(listener.body),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from jmsql import RedeliveryPolicy
 from jmsql.cli.application import app
+from jmsql.worker.handlers.options import ListenerOptions
 
 APPLICATION = """
 from contextlib import contextmanager
@@ -47,7 +50,7 @@ def ship(client: Client, order: Order): ...
 async def note(message: jmsql.TextMessage): ...
 
 
-@app.listener("texts", redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=3))
+@app.listener("texts", redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=3), keep_result=60)
 def print_it(body: str): ...
 """
 FURTHER = """
@@ -97,12 +100,44 @@ def test_people_see_a_table(listed: Any) -> None:
     assert header[:3] == ["Listener", "Destination", "Subscription"]
     ship, note, print_it = rows
     assert ship == [
-        "listed_shop.ship",
-        "queue://orders",
-        *["color", "=", "'blue'", "Order", "2", "yes", "30", "s", "queue://answers"],
+        *("listed_shop.ship", "queue://orders", "color", "=", "'blue'", "Order", "2", "(--concurrency)", "yes"),
+        *("30", "s", "queue://answers", "ValueError"),
     ]
     assert note == ["listed_shop.note", "topic://prices", *["desk", "(not", "durable)", "7", "no"]]
-    assert print_it == ["listed_shop.print_it", "queue://texts", "str", "2", "yes"]
+    assert print_it[:5] == ["listed_shop.print_it", "queue://texts", "str", "2", "(--concurrency)"]
+    assert print_it[5:] == ["yes", "3", "deliveries,", "then", "to", "DLQ", "60", "s"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        (RedeliveryPolicy(maximum_deliveries=1), "1 delivery, then to DLQ"),
+        (
+            RedeliveryPolicy(
+                maximum_deliveries=5, delay=2, multiplier=2, maximum_delay=60, dead_letter_queue="orders.dead"
+            ),
+            "5 deliveries, after 2 s, times 2 up to 60 s, then to orders.dead",
+        ),
+        (RedeliveryPolicy(delay=0.5, multiplier=3), "no limit of deliveries, after 0.5 s, times 3"),
+    ],
+)
+def test_people_see_the_redelivery_policy(listed: Any, policy: RedeliveryPolicy, text: str, tmp_path: Path) -> None:
+    further = tmp_path / "further_shop.py"
+    decorator = f'import jmsql\n@app.listener("retried", redelivery=jmsql.{policy!r})\ndef retried(body: str): ...\n'
+    further.write_text(FURTHER + decorator)
+    header, row = listed("further_shop:app", "--list", "--only", "retried").stdout.splitlines()
+    assert header.endswith("Redelivery")
+    assert row.endswith(text)
+
+
+def test_each_option_of_a_listener_is_listed(listed: Any) -> None:
+    [document, *_] = json.loads(listed("listed_shop:app", "--list", "--json").stdout)
+    assert {field.name for field in fields(ListenerOptions)} - document.keys() == {"on_dead_letter", "chunk_wait"}
+
+
+def test_a_listeners_own_concurrency_is_told_from_the_workers(listed: Any) -> None:
+    listing = json.loads(listed("listed_shop:app", "--list", "--json", "--concurrency", "2").stdout)
+    assert [(each["concurrency"], each["own_concurrency"]) for each in listing] == [(2, None), (7, 7), (2, None)]
 
 
 def test_programs_read_json_with_the_schemas_of_bodies(listed: Any) -> None:
@@ -121,11 +156,13 @@ def test_programs_read_json_with_the_schemas_of_bodies(listed: Any) -> None:
         "chunk": None,
         "rate": None,
         "at_most": None,
+        "own_concurrency": None,
         "coroutine": False,
         "visibility_timeout": None,
         "redelivery": None,
         "no_retry_for": ["builtins.ValueError"],
         "reply_to": "queue://answers",
+        "keep_result": None,
         "schedules": [],
         "body": "Order",
         "body_schema": {
