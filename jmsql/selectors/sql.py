@@ -3,9 +3,10 @@
 The condition says true, false or null just as the evaluator says True, False or None, and never raises. All text of the
 selector is in parameters, but for property names of ASCII letters, digits, ``_`` and ``$``, which an index on an
 expression needs to see.
-Comparisons of a property with a literal use the operators of jsonb; everything else calls the functions
-``selector_compare`` and ``selector_arithmetic`` on values in the form that ``properties`` has, see `json_value`. An
-index can serve comparisons of a property, or of JMSType and the like, for equality.
+Comparisons of a property with a literal use the operators of jsonb, those of a header the operators of its column.
+Other comparisons, and arithmetic, call the functions ``selector_compare`` and ``selector_arithmetic`` on values in the
+form that ``properties`` has, see `json_value`. An index can serve comparisons of a property, or of JMSType and the
+like, for equality.
 """
 
 from __future__ import annotations

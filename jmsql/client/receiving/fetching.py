@@ -390,7 +390,7 @@ class HeldRows:
     def __init__(self, source: QueueSource) -> None:
         self._source = source
         self.rows: deque[MessageRow] = deque()
-        """The messages. Deliveries and fetches change it."""
+        """The messages. Fetches, deliveries and drops change it; docs/internals.md lists the writers and locks."""
         self.recorded = 0
         """How many of the next messages are recorded as delivered for the first time. `Locks` write it."""
         self.claimed_for: float | None = None

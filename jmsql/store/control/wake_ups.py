@@ -147,7 +147,7 @@ class WakeUps:
     """Wakes a client's consumers when there is news of their queues; its methods may be called from any thread.
 
     Of those that wait for the same messages one is woken. If it finds a message, there may be more, and it wakes
-    others; if it finds none, neither would they. News between a look and the wait after it ends the wait at once.
+    another; if it finds none, neither would they. News between a look and the wait after it ends the wait at once.
 
     Senders are told for what somebody waits, bucket by bucket. That they know now is news of all in the bucket: a look
     before that may have missed a message of which they have told nobody.

@@ -37,9 +37,9 @@ T = TypeVar("T")
 logger = contained_logger("jmsql")
 
 # A session needs a connection only while it works, and connections are few. So it holds one on lease: it takes one when
-# it first needs it, keeps it for later calls, and under asyncio hands it over when another session needs it more. The
-# lease answers which connection the session has; the link (`own.py`, `lent.py`) says how statements run on it, and in
-# which state the transaction is.
+# it first needs it, and keeps it until it closes. Under asyncio another session gets it at the limit, if this one does
+# not need it now. A worker's session returns it when it finds no message (`pause`). The lease answers which connection
+# the session has; the link (`own.py`, `lent.py`) says how statements run on it, and in which state the transaction is.
 #
 # Invariants:
 #
@@ -69,8 +69,8 @@ class Lease:
         transacted: Whether statements run in a transaction that lasts until commit or rollback; else each commits.
         client: The client that receives messages through it.
         restricted: Whether policies hide something from the role.
-        shares_connections: True if it keeps no connection while the session waits for messages. The application gets
-            another connection for each transaction then.
+        shares_connections: True if it keeps no connection while the session waits for messages. The application may
+            get another connection for each transaction then.
         preface: Runs before each statement that commits by itself, in its transaction and its exchange.
     """
 
@@ -250,9 +250,9 @@ class Lease:
             self.release()
 
     async def attempt(self, work: Query[T] | Steps[T], question: Query[list[int]] | None = None) -> T:
-        """Run statements, which the server is asked to interrupt if the task is cancelled.
+        """Run statements, which the server is asked to interrupt if the task is cancelled for longer than a moment.
 
-        Nothing comes of them then. In a transaction, that is lost.
+        If it interrupts them, nothing has come of them, and an open transaction is lost. Else they are done.
 
         Args:
             work: The statements.

@@ -66,7 +66,7 @@ class LentLink(OwnLink):
         link: The link on which the connection was used before, whose transaction goes on.
         listener: Called around the application's statements and commits, through SQLAlchemy or the driver. It notes a
             statement by `used_by_application`.
-        is_of_handler: True if the connection goes back to its pool between transactions.
+        is_of_handler: True if the connection goes back to its pool when the session finds no message.
     """
 
     begins_early: ClassVar[bool] = True  # else the application might begin it, with options of its own

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 # kinds: `Locks` for transactions, `Claims` for sessions without, and `_HandlerLocks` for a worker's transacted
 # listener, whose sessions share the messages of one `HandlerClaims`.
 #
-# `next` returns a message that counts as delivered by then. A caller that raised after that would lose it, so callers
-# await it by `run_to_completion`.
+# `next` returns a message that counts as delivered by then. A caller that raised after that would lose it, so
+# `Receiving` awaits it by `run_to_completion`. The task of a session's listeners does not: only the end of the event
+# loop cancels it.
 
 
 Accept = Callable[[MessageRow], object]
@@ -61,7 +62,7 @@ class Delivery(ABC):
         """Return the next message that was fetched before, now delivered, if that takes no statement."""
 
     def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        """Return the next message, now delivered, or None. Callers await it by `run_to_completion`."""
+        """Return the next message, now delivered, or None. `Receiving` awaits it by `run_to_completion`."""
         while True:
             row = None
             if buffer.held.rows:

@@ -56,7 +56,7 @@ _SENT_TWICE = "Sent again, it may come twice; with a deduplication_id it does no
 
 
 # A further acknowledge mode is a member of `AcknowledgeMode`, a class here, and an entry in `_MODES`;
-# docs/internals.md lists the other places. The class says when it acknowledges: `_next` comes before another message is
+# CONTRIBUTING.md lists the other places. The class says when it acknowledges: `_next` comes before another message is
 # delivered, `handled` after a listener has returned, `paused` when a loaded session has run and as the session closes,
 # `settle` before a consumer closes and before a subscription ends. Messages that are held already are delivered by
 # `pop_buffered`, without a call of `_next`: a class that acknowledges then, or never fetches ahead, overrides it.
