@@ -186,7 +186,8 @@ class Service:
         )
         hearing = Hearing(duties.handlers, lambda: maintenance.leads, self._missed_news, timings.listening_duration)
         self._urgent: tuple[Duty, ...] = (announcing, notifier) if link.is_pooled else (hearing, announcing, notifier)
-        self._postponable: tuple[Duty, ...] = ()
+        self._postponable: dict[str, Duty] = {}
+        """By their names in the log."""
 
     def run(self, reporting: Reporting, ends: Callable[[], bool]) -> None:
         """Run due duties until the end.
@@ -201,18 +202,18 @@ class Service:
         """
         duties, link = self._duties, self.link
         reporting.connection_id = link.connection_id
-        self._postponable = (
-            link.liveness,
-            self._ticking,
-            reporting,
-            duties.cancellations,
-            duties.slots,
-            duties.claim_extensions,
-            duties.late_releases,
-            self._leading,
-            duties.queues_with_history,
-            duties.progress_reports,
-        )
+        self._postponable = {
+            "The client's heartbeat": link.liveness,
+            "Sending by schedules": self._ticking,
+            "The report of the client's activity": reporting,
+            "Cancellation of calls": duties.cancellations,
+            "Renewal of the handlers' slots": duties.slots,
+            "Extension of claims": duties.claim_extensions,
+            "Release of messages": duties.late_releases,
+            "Maintenance": self._leading,
+            "Lookup of queues with history": duties.queues_with_history,
+            "The record of the handlers' progress": duties.progress_reports,
+        }
         duties.queues_with_history.changed()
         duties.announcing.reset()
         duties.slots.hold_for(link.connection_id)
@@ -228,17 +229,19 @@ class Service:
                 duty.run(self.control)
             self._hear()
             self._run_postponable()
-            next_ones = (duty.seconds_to_next() for duty in (*self._urgent, *self._postponable))
+            next_ones = (duty.seconds_to_next() for duty in (*self._urgent, *self._postponable.values()))
             self._wait(min(self._timings.maintenance_interval, *next_ones))
 
     def _run_postponable(self) -> None:
+        running = ""
         try:
-            for duty in self._postponable:
+            for name, duty in self._postponable.items():
+                running = name
                 duty.run(self.control)
         except (psycopg.Error, JMSException) as error:
             if is_connection_lost(error):
                 raise
-            logger.warning("Maintenance is postponed: %s", translate(error, "doing the maintenance"))
+            logger.warning("%s is postponed: %s", running, translate(error, "running a client's duties"))
             self.link.connection.rollback()  # of what was begun explicitly
             self._leading.maintenance.postpone()
 

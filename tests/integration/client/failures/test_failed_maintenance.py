@@ -1,13 +1,16 @@
-"""A step of the maintenance fails each time: messages are delivered all the same."""
+"""Duties of a client that fail each time: messages are delivered all the same."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import psycopg
 import pytest
 
 from jmsql import Connection, Queue
+from jmsql.store.receiving.progress import ClaimedMessage, Progress
+from jmsql.store.rows.message_rows import MessageKey
 from jmsql.testing import wait_for
 from tests.texts import receive, texts_of
 
@@ -38,3 +41,21 @@ def test_delayed_messages_are_delivered_although_a_step_of_the_maintenance_fails
     producer.delivery_delay = 0.2
     producer.send(session.create_text_message("delayed"))
     assert texts_of([receive(consumer)]) == ["delayed"]
+
+
+def test_the_log_names_a_duty_that_fails(
+    connection: Connection, jmsql_clean_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(psycopg.connect(jmsql_clean_url, autocommit=True)) as database:
+        database.execute(
+            "create function refuse() returns trigger language plpgsql as 'begin raise exception ''refused''; end';"
+            "create trigger refuse before insert on jmsql_internal.reported_progress execute function refuse()"
+        )
+        try:
+            message = ClaimedMessage(MessageKey(1, 5, 1), 1)
+            connection._control.progress_reports.add(message, Progress(0.5, "half"))
+            wait_for(lambda: "The record of the handlers' progress is postponed" in caplog.text)
+            assert "Maintenance is postponed" not in caplog.text
+            connection._control.progress_reports.drop(message)
+        finally:
+            database.execute("drop trigger refuse on jmsql_internal.reported_progress; drop function refuse()")
