@@ -144,6 +144,7 @@ def _what_shows(runner: PsycopgRunner, thresholds: Thresholds, *, hides_statemen
     if all(each.health is not Health.problem for each in schema):
         checks: dict[str, Callable[[], Iterable[Finding]]] = {
             "rights": lambda: _rights(runner),
+            "functions": lambda: _functions(runner),
             "maintenance": lambda: [_maintenance(runner, _QUICK_ROWS)],
             "transactions": lambda: _transactions(runner, thresholds, hides_statements=hides_statements),
             "claims": lambda: _claims(runner, thresholds, _QUICK_ROWS),
@@ -553,6 +554,7 @@ def _contents(runner: PsycopgRunner, thresholds: Thresholds) -> Iterator[Finding
     """Examine the stored messages, the clients that hold some, and queues without a consumer."""
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         "rights": lambda: _rights(runner),
+        "functions": lambda: _functions(runner),
         "clients": lambda: [_clients(runner)],
         "maintenance": lambda: [_maintenance(runner)],
         "transactions": lambda: _transactions(runner, thresholds),
@@ -581,6 +583,16 @@ def _rights(runner: Runner) -> Iterator[Finding]:
             "rights",
             "this role does not see the messages of all destinations: what follows is of those that it may browse",
             f"Grant it the role for that: `select jmsql.create_roles()`, `grant jmsql_browser to {role}`.",
+        )
+
+
+def _functions(runner: Runner) -> Iterator[Finding]:
+    if diagnosis.ask(runner, diagnosis.is_open_to_all):
+        yield _problem(
+            "functions",
+            "every role that has access may execute functions with the rights of the schema's owner, as after a dump "
+            "was restored without privileges",
+            "Run `jmsql migrate` as the owner of the schema, which leaves them to the roles that need them.",
         )
 
 

@@ -167,12 +167,24 @@ def overdue(world: World) -> None:
     )
 
 
+def make_role(world: World, name: str) -> None:
+    """Make a role with access to the queue, which is gone after the test."""
+    world.finally_execute(f'drop role "{name}"', f'drop owned by "{name}"')  # the last one first
+    world.execute(f'create role "{name}"')
+    world.execute(f"select jmsql.grant_access('orders', '{name}', 'send', 'receive')")
+
+
 def overdue_among_restricted_clients(world: World) -> None:
     overdue(world)
-    world.finally_execute(f'drop owned by "{RESTRICTED}"', f'drop role "{RESTRICTED}"')
-    world.execute(f'create role "{RESTRICTED}"')
-    world.execute(f"select jmsql.grant_access('orders', '{RESTRICTED}', 'send', 'receive')")
+    make_role(world, RESTRICTED)
     world.connect(world.url_as(RESTRICTED))
+
+
+def restored_without_privileges(world: World) -> None:
+    world.execute("select jmsql.create_queue('orders')")
+    make_role(world, "role with access")
+    world.finally_execute("revoke execute on function jmsql_internal.list_access(oid) from public")
+    world.execute("grant execute on function jmsql_internal.list_access(oid) to public")
 
 
 def expired(world: World) -> None:
@@ -409,6 +421,7 @@ ADVICE = {
     "overdue among restricted clients": Advice(
         "_maintenance", "maintenance", "problem", overdue_among_restricted_clients, slice(None), let_clients_administer
     ),
+    "restored without privileges": Advice("_functions", "functions", "problem", restored_without_privileges),
     "expired": Advice("_maintenance", "maintenance", "note", expired, None, connect),
     "old snapshot": Advice("_vacuum", "vacuum", "problem", old_snapshot),
     "table without autovacuum": Advice("_table", "table message", "problem", without_autovacuum),
