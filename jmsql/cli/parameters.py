@@ -11,6 +11,11 @@ import types
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+import typer
+
+_LARGEST = 2**63 - 1000
+"""Bound of numbers without one of their own; a statement may add some to it before PostgreSQL's bigint ends."""
+
 
 def convert_only_what_needs_it(command: Any) -> None:
     """Have the parameters of a command, or of all in a group, take a value as it is where that has their type."""
@@ -45,8 +50,16 @@ class _Processing:
         if value is None and not parameter.required:
             value = () if parameter.multiple or parameter.nargs == -1 else None
         elif type(value) is not self._kind:
-            return self._convert(context, value)
+            return self._bounded(context, self._convert(context, value))
         return value if parameter.callback is None else parameter.callback(context, parameter, value)
+
+    def _bounded(self, context: Any, value: Any) -> Any:
+        """Refuse a number that is too large by its option's name; PostgreSQL would name none."""
+        if isinstance(value, int | float) and not -_LARGEST <= value <= _LARGEST:  # NaN is not, either
+            raise typer.BadParameter(
+                f"Expected a number up to {_LARGEST:,}, got {value}.", ctx=context, param=self._parameter
+            )
+        return value
 
 
 def _without_none(kind: Any) -> Any:

@@ -188,7 +188,7 @@ def replay(
     Example: `jmsql history replay orders --since 2026-03-01T12:00 --until 2026-03-01T13:00 --to orders-again`
     """
     _check_outcomes(outcome)
-    destination = read_destination(source)
+    destination, target = read_destination(source), read_destination(to)
     range_: dict[str, Any] = {
         "since": read_timestamp(since),
         "until": read_timestamp(until),
@@ -200,7 +200,7 @@ def replay(
         if not yes:
             with working("Counting ..."):
                 found = administration.history.count(destination, **range_)
-            confirm(f"Send {counted(found, 'message')} to the queue {to!r}?", yes=yes)
+            confirm(f"Send {counted(found, 'message')} to the queue {target.name!r}?", yes=yes)
         with progress() as display:
             task = display.add_task("Sending", total=None)
             sent = administration.history.replay(
@@ -210,8 +210,8 @@ def replay(
                 progress=lambda sent, total: display.update(task, completed=sent, total=total),
                 **range_,
             )
-    document = {"from": destination.uri, "to": f"queue://{to}", "sent": sent}
-    answer(document, f"Sent {counted(sent, 'message')} of {destination} to the queue {to!r}.", as_json=as_json)
+    document = {"from": destination.uri, "to": target.uri, "sent": sent}
+    answer(document, f"Sent {counted(sent, 'message')} of {destination} to the queue {target.name!r}.", as_json=as_json)
 
 
 @application.command()

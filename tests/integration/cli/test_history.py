@@ -111,6 +111,9 @@ class TestReplay:
         assert [line["body"] for line in lines] == ["first", "second"]
         again = jmsql("history", "replay", "orders", "--since", "1h", "--to", "again", "--yes", "--json").document
         assert again == {"from": "queue://orders", "to": "queue://again", "sent": 2}
+        with_scheme = ("history", "replay", "queue://orders", "--since", "1h", "--to", "queue://again", "--yes")
+        assert jmsql(*with_scheme, "--json").document["to"] == "queue://again"
+        assert jmsql(*with_scheme).text.endswith("to the queue 'again'.\n")
 
     def test_it_asks_first(self, jmsql: Command) -> None:
         _handled(jmsql, "order")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from jmsql.cli.application import app
 from jmsql.cli.commands import COMMANDS, load_command
@@ -26,6 +27,22 @@ def test_the_list_shows_the_first_paragraph_of_a_commands_help(name: str) -> Non
 
 NOWHERE = "postgresql://app@localhost:1/shop"
 """A database that refuses connections."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("queues", "--limit", str(2**63)), "--limit"),
+        (("history", "list", "--limit", str(10**30)), "--limit"),
+        (("batch", "show", str(2**63)), "BATCH"),
+        (("doctor", "--longest-claim", "inf"), "--longest-claim"),
+    ],
+)
+def test_a_number_too_large_for_postgresql_is_refused_by_its_name(arguments: tuple[str, ...], option: str) -> None:
+    result = CliRunner().invoke(app, arguments, env={"JMSQL_URL": NOWHERE})
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}'" in result.stderr
+    assert "Expected a number up to 9,223,372,036,854,774,808" in result.stderr
 
 
 PROGRAM = """
