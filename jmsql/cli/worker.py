@@ -17,7 +17,7 @@ from jmsql.cli.output import print_json, print_table, table
 from jmsql.logs import contained_logger
 from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.values.policies import DEFAULT_DEAD_LETTER_QUEUE
-from jmsql.worker.loading import RefusalError
+from jmsql.worker.loading import RefusalError, split_reference
 from jmsql.worker.logs import LogFormat, LogLevel, start_log
 from jmsql.worker.metrics import are_available, exposition
 from jmsql.worker.settings import Settings
@@ -30,9 +30,24 @@ _NUMBER = re.compile(r"-?[0-9]*\.?[0-9]+")
 logger = contained_logger("jmsql.worker")
 
 
+def _check_reference(reference: str) -> str:
+    """Refuse a mistaken form before a process starts and imports."""
+    try:
+        split_reference(reference)
+    except RefusalError as error:
+        raise typer.BadParameter(str(error)) from error
+    return reference
+
+
 def worker(
     application: Annotated[
-        str, typer.Argument(metavar="MODULE:NAME", help="Where the jmsql.worker.Application is.", show_default=False)
+        str,
+        typer.Argument(
+            callback=_check_reference,
+            metavar="MODULE:NAME",
+            help="Where the jmsql.worker.Application is.",
+            show_default=False,
+        ),
     ],
     concurrency: Annotated[
         int,

@@ -36,15 +36,25 @@ class RefusalError(Exception):
         self.traceback = traceback
 
 
+def split_reference(reference: str) -> tuple[str, str]:
+    """Return the module and the name of an application, without importing anything.
+
+    Raises:
+        RefusalError: The reference has not both.
+    """
+    module_name, _, name = reference.partition(":")
+    if not module_name or not name:
+        raise RefusalError(f"Expected MODULE:NAME of an application, such as shop.messaging:app, got {reference!r}.")
+    return module_name, name
+
+
 def load_application(reference: str) -> Application:
     """Import the application.
 
     Raises:
         RefusalError: There is none of that name, it has no listeners, or its module cannot be imported.
     """
-    module_name, _, name = reference.partition(":")
-    if not module_name or not name:
-        raise RefusalError(f"Expected MODULE:NAME of an application, such as shop.messaging:app, got {reference!r}.")
+    module_name, name = split_reference(reference)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

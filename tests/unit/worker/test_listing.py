@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from jmsql import RedeliveryPolicy
 from jmsql.cli.application import app
 from jmsql.worker.handlers.options import ListenerOptions
+from jmsql.worker.supervisor import Supervisor
 
 APPLICATION = """
 from contextlib import contextmanager
@@ -229,6 +230,16 @@ def test_an_application_that_cannot_be_imported_is_refused_with_its_traceback(li
     assert result.exit_code == 2
     assert "broken_shop.py" in result.stderr
     assert result.stderr.endswith("jmsql: broken_shop cannot be imported: ZeroDivisionError: division by zero\n")
+
+
+@pytest.mark.parametrize("reference", ["jobs", "jobs:", ":app"])
+def test_a_reference_without_module_and_name_is_refused_before_a_process_starts(
+    listed: Any, reference: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Supervisor, "run", lambda _: pytest.fail("a process was started"))
+    result = listed(reference)
+    assert result.exit_code == 2
+    assert f"Expected MODULE:NAME of an application, such as shop.messaging:app, got '{reference}'" in result.stderr
 
 
 def test_json_alone_is_refused(listed: Any) -> None:
