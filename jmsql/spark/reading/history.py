@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from jmsql import Destination, InvalidDestinationException, Topic
 from jmsql.extension.scanning import LAST_SEQUENCE, Selector, and_chosen
-from jmsql.extension.statements import Query, Runner, SqlFile, Statement, Steps, fill, nothing, rows, value
+from jmsql.extension.statements import Query, Runner, SqlFile, Statement, Steps, fill, nothing, rows
 from jmsql.extension.values import optional_to_postgresql, to_postgresql
+from jmsql.logs import contained_logger
 from jmsql.spark.columns.expressions import (
     HISTORY_EXPRESSIONS,
     ColumnComparison,
@@ -20,6 +22,8 @@ from jmsql.spark.columns.expressions import (
 )
 from jmsql.spark.database import check_database
 from jmsql.spark.options import Options
+
+logger = contained_logger("jmsql")
 
 _SAMPLED_BLOCKS = 1000
 """The most blocks that are looked at to find out where the history of a destination is to be divided."""
@@ -90,7 +94,7 @@ class HistorySpan(NamedTuple):
 
 
 def find_origin(runner: Runner, options: Options) -> HistoryOrigin:
-    """Return whose history the options name.
+    """Return whose history the options name; warn if it keeps none.
 
     Raises:
         InvalidDestinationException: It is neither there, nor does the history know it.
@@ -101,11 +105,20 @@ def find_origin(runner: Runner, options: Options) -> HistoryOrigin:
         option = "queue" if options.queue is not None else "topic" if options.subscription is None else "subscription"
         of_origin = origin.condition()
         parts = {"is_known": _sql[f"{option}_is_known"], "of_origin": of_origin.text}
-        find = _sql.statement("find", "looking at the history", value(bool), parts)
-        if not runner.run(find.bind(of_origin.parameters)):
+        [(is_known, keeps_history)] = runner.run(
+            _sql.statement("find", "looking at the history", rows, parts).bind(of_origin.parameters)
+        )
+        if not is_known:
             name = options.subscription if option == "subscription" else origin.destination.name
             raise InvalidDestinationException(
                 f"Option '{option}': there is no {option} {name!r}, and nothing of it in the history."
+            )
+        if not keeps_history:
+            logger.warning(
+                "%s keeps no history: only messages of a time when it did are read. `jmsql destination set %s "
+                "--history` has it keep one.",
+                origin.destination.uri,
+                shlex.quote(origin.destination.uri),
             )
     return origin
 

@@ -24,7 +24,11 @@ exists (
     where t.name = %(destination)s and s.name = %(subscription)s and s.client_id is not distinct from %(client)s);
 
 -- name: find
-select {is_known} or exists (select from jmsql_internal.message_history m where true {of_origin});
+select {is_known} or exists (select from jmsql_internal.message_history m where true {of_origin}),
+       exists (
+           select from jmsql_internal.queue q left join jmsql_internal.topic t using (topic_id)
+           where q.history
+             and case when %(is_topic)s then t.name = %(destination)s else q.name = %(destination)s end);
 
 -- name: cuts
 -- Where parts of about the same size begin, by a sample.

@@ -157,6 +157,23 @@ def test_history_outlives_its_destination_and_names_that_never_were_are_refused(
             reader(**options).partitions()
 
 
+def test_a_destination_that_keeps_no_history_is_warned_of(
+    administration: jmsql.admin.Administration, caplog: pytest.LogCaptureFixture
+) -> None:
+    for keeps in (True, False):
+        administration.create_queue("orders", history=keeps)
+        administration.create_topic("prices", history=not keeps)
+        caplog.clear()
+        assert bodies(reader(queue="orders")) == []
+        assert bodies(reader(topic="prices")) == []
+        [warning] = caplog.messages
+        named = "topic://prices" if keeps else "queue://orders"
+        assert warning.startswith(f"{named} keeps no history")
+        assert f"`jmsql destination set {named} --history`" in warning
+        administration.delete(jmsql.Queue("orders"))
+        administration.delete(jmsql.Topic("prices"))
+
+
 def test_selector_chooses(client: jmsql.JMSContext, administration: jmsql.admin.Administration) -> None:
     orders = administration.create_queue("orders", history=True)
     end(client, orders, "a", "b")
