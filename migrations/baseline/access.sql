@@ -431,7 +431,7 @@ declare
             ' jmsql_internal.spark_source, jmsql_internal.spark_batch, jmsql_internal.spark_cursor',
         'insert, update, delete on jmsql_internal.leadership',
         'select, insert, delete on jmsql_internal.maintenance_task',
-        'select, delete on jmsql_internal.deduplication',
+        'select, update, delete on jmsql_internal.deduplication',
         'select, update, delete on jmsql_internal.coalescing',
         'select on sequence jmsql_internal.message_sequence',
         'delete on jmsql_internal.batch, jmsql_internal.batch_member',

@@ -74,7 +74,7 @@ def dead_letters(
         as_json=as_json,
     )
     remark_unseen(sees_all=sees_all)
-    _remark_elsewhere(elsewhere, "dead-letters", queue)
+    _remark_elsewhere(elsewhere, "jmsql dead-letters", queue)
 
 
 def retry(
@@ -135,7 +135,7 @@ def retry(
         if not any(each.returned or each.left for each in done.values()):
             place = "" if identifiers and len(queues) != 1 else f" in the queue {queues[0]!r}"
             console().print(f"There is no such dead letter{place}.", markup=False)
-    _remark_elsewhere(elsewhere, "retry", queues[0])
+    _remark_elsewhere(elsewhere, "jmsql retry", queues[0])
     if not returned:
         raise typer.Exit(_NOTHING_FOUND)
 
@@ -172,10 +172,10 @@ def _queues_of_letters_from(administration: Administration, origin: str) -> list
 
 
 def _remark_elsewhere(queues: Iterable[str], command: str, origin: str | None) -> None:
+    source = shlex.quote(origin or "")
     for queue in queues:
         typer.echo(
-            f"Dead letters from {origin!r} are in {queue!r}: "
-            f"`jmsql {command} {shlex.quote(queue)} --from {shlex.quote(origin or '')}`.",
+            f"Dead letters from {origin!r} are in {queue!r}: `{command} {shlex.quote(queue)} --from {source}`.",
             err=True,
         )
 

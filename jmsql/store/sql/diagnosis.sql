@@ -254,7 +254,7 @@ select not row_security_active('jmsql_internal.message'::regclass::oid)
 -- name: is_open_to_all
 -- The first grant has switched row security on; before, the owner alone gets at the functions.
 select c.relrowsecurity and jmsql_internal.is_open_to_all()
-from pg_catalog.pg_class c where c.oid = 'jmsql_internal.message'::regclass;
+from pg_catalog.pg_class c where c.oid = 'jmsql_internal.message'::regclass::oid;
 
 -- name: blockers
 -- The locks with which nothing can be sent, and some with which nothing can be read: those that are held, and those that

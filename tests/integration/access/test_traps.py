@@ -164,7 +164,7 @@ def test_statements_use_none(url_of: Callable[[str], str], statements: list[tupl
 
 @pytest.mark.parametrize("kind", ["owner", "administrator"])
 def test_the_life_of_messages_meets_none(
-    kind: str, url_of: Callable[[str], str], database: psycopg.Connection[Any]
+    kind: str, url_of: Callable[[str], str], database: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     factory = ConnectionFactory(url_of(kind), timings=FAST_TIMINGS)
     with Administration(url_of(kind)) as administration, factory.create_connection() as connection:
@@ -185,6 +185,7 @@ def test_the_life_of_messages_meets_none(
     assert list(collector.collect())
     collector.close()
     assert not caught(database)
+    assert not [each for each in caplog.messages if "lacks the privilege" in each], "nor is a duty beyond its rights"
 
 
 def test_sends_and_receipts_of_restricted_roles_meet_none(

@@ -14,9 +14,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psycopg
 import pytest
 
 import jmsql as library
+from jmsql.testing import wait_for
 from tests.integration.cli.conftest import Command
 from tests.progress import report_progress
 
@@ -91,6 +93,9 @@ def test_subscriptions_stand_by_their_names_in_each_table(
             session.create_shared_durable_consumer(topic, name)
         session.create_producer(topic).send(session.create_text_message("x"))
         report_progress(jmsql_clean_url, 0.25, "rows")
+        with psycopg.connect(jmsql_clean_url, autocommit=True) as database:
+            recorded = "select from jmsql_internal.consumer"
+            wait_for(lambda: database.execute(recorded).rowcount == 2, PATIENCE)
         document = jmsql("top", "--once", "--json", "--interval", "0.1").document
         text = jmsql("top", "--once", "--interval", "0.1").text
     for part in ("destinations", "consumers_now", "running"):
