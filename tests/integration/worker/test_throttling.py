@@ -91,7 +91,7 @@ class Workers:
 @pytest.fixture
 def workers(jmsql_factory: ConnectionFactory) -> Iterator[Workers]:
     """Starts clients, and ends them."""
-    timings = InternalTimings(slot_interval=0.2, slot_duration=2.0)
+    timings = InternalTimings(slot_interval=0.2)
     workers = Workers(replace(jmsql_factory, timings=timings))
     yield workers
     workers.end()
@@ -120,9 +120,11 @@ class Handled:
             self.counts.append(message.delivery_count)
             self._running += 1
             self.most = max(self.most, self._running)
-        self.may_go.wait(self._duration)
-        with self._lock:
-            self._running -= 1
+        try:
+            self.may_go.wait(self._duration)
+        finally:  # also of a call that is ended
+            with self._lock:
+                self._running -= 1
 
     def wait(self, *bodies: str) -> None:
         """Wait until it was called with these, and no others."""
@@ -350,8 +352,11 @@ def test_a_handler_keeps_its_slot_when_its_client_loses_the_control_connection(
     )
     taken = f"select from jmsql_internal.delivery where claim_id = {holder}"
     wait_for(lambda: database.rows(taken) == [], PATIENCE)  # others may have the message, and have no slot
+    returned = "select from jmsql_internal.limit_holder where connection_id <> holder_id and running <> '{}'"
+    wait_for(lambda: database.rows(returned), PATIENCE)
     send(jmsql_factory, "mail", "three")
     assert limits(database) == [("at_most", "", 1, True)]
+    assert database.rows("select claim_ids from jmsql_internal.limit_usage") == [([holder],)]
     assert len(handler.bodies) == 1
     handler.may_go.set()
     wait_for(lambda: database.queued() == 0, PATIENCE)
