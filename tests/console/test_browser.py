@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 import psycopg
 import pytest
 from selenium import webdriver
-from selenium.common.exceptions import WebDriverException
+from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
@@ -309,6 +311,13 @@ def test_a_selector_that_was_not_shown_limits_the_actions(
     assert len(browser.find_elements(By.CSS_SELECTOR, "tbody input")) == 1
 
 
+def name_of_focused(browser: webdriver.Chrome) -> str:
+    """Return the name of the element that has the focus; the page may replace it at any moment by a newer one."""
+    while True:
+        with suppress(StaleElementReferenceException):
+            return browser.switch_to.active_element.accessible_name
+
+
 def test_pages_are_worked_by_keyboard(
     browser: webdriver.Chrome, serve: Serve, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:
@@ -325,8 +334,8 @@ def test_pages_are_worked_by_keyboard(
     assert browser.find_element(By.TAG_NAME, "h1").text == "shipments"
     order = []
     for _ in range(40):
-        browser.switch_to.active_element.send_keys(Keys.TAB)
-        order.append(browser.switch_to.active_element.accessible_name)
+        ActionChains(browser).send_keys(Keys.TAB).perform()
+        order.append(name_of_focused(browser))
     assert "Choose all messages of this page" in order
     assert any(name.startswith("Choose message ") for name in order)
     box = browser.find_element(By.CSS_SELECTOR, "th.pick input")
