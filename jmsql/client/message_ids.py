@@ -15,7 +15,7 @@ class MessageIds:
     __slots__ = ("__weakref__", "following")
 
     following: Iterator[str]
-    """Those that follow."""
+    """The next identifiers, without an end."""
 
     def __init__(self) -> None:
         self._begin()

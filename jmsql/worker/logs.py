@@ -33,7 +33,7 @@ class LogLevel(StrEnum):
 
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
-"""The beginning of the paths of jmsql's own files."""
+"""The path of every file of jmsql begins with it."""
 
 
 def from_application(frames: TracebackType | None) -> TracebackType | None:

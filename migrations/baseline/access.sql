@@ -580,7 +580,7 @@ begin
     select quote_ident(role)::regrole, a, destination from unnest(actions) a
     on conflict do nothing;
     if jmsql_internal.is_open_to_all() then
-        -- The role gets at the functions now. So nobody but administrators may execute them any more.
+        -- The role can call the functions from now on, so those of administrators are closed to all others.
         perform jmsql_internal.renew_privileges();
     end if;
     perform jmsql_internal.set_privileges(role);

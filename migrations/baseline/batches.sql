@@ -119,7 +119,7 @@ $$;
 comment on function jmsql_internal.may_add_to_batch(text, name) is
     'Whether a role may send messages of a batch: it has opened the batch, or receives, and so may handle one of its messages.';
 
--- What the provider says of a message, nobody else does. The planner puts this in the place of its calls, as it has neither a
+-- The provider's own properties are its alone to set. The planner puts this in the place of its calls, as it has neither a
 -- subquery nor a search path: as a function that runs, it would take longer than the rest of an insertion. Nearly all properties
 -- end with the comparison of their text, which knows nothing of keys.
 create function jmsql_internal.may_send_properties(properties jsonb) returns boolean

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from jmsql.store.connections.pools import DemandPool
 
 
+SESSION = "jmsql_session"
+"""The option of SQLAlchemy's connection that has the session, once the application has asked for the connection."""
 LENT = "jmsql.lent"
 """Says, in the `info` of a pool's connection, that the application had it: the pool closes it when it comes back."""
 

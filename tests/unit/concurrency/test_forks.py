@@ -1,4 +1,4 @@
-"""What a forked child has of its parent's: no lock that a thread of the parent held, and no numbers of its own."""
+"""A forked child has no lock that a thread of its parent held, and repeats none of its parent's numbers."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from jmsql.client.transaction_state import (
 )
 from jmsql.concurrency.tasks import run_to_completion
 from jmsql.exceptions import TransactionRolledBackException
-from jmsql.store.connections.engine import LENT, synchronous
+from jmsql.store.connections.engine import LENT, SESSION, synchronous
 from jmsql.store.receiving.receive import require_read_committed
 from jmsql.store.statement import Query, Statement, nothing
 from jmsql.store.wire._async.runner import PsycopgRunner
@@ -55,8 +55,6 @@ set_savepoint = Statement("set_savepoint", "savepoint jmsql_own", "setting a sav
 undo_savepoint = Statement("undo_savepoint", "rollback to savepoint jmsql_own", "rolling back to a savepoint", nothing)
 release_savepoint = Statement("release_savepoint", "release savepoint jmsql_own", "releasing a savepoint", nothing)
 _SAVEPOINTS = (set_savepoint, undo_savepoint, release_savepoint)
-_SESSION = "jmsql_session"
-"""The option of SQLAlchemy's connection that has the session, once the application has asked for the connection."""
 
 
 class LentLink(OwnLink):
@@ -88,7 +86,7 @@ class LentLink(OwnLink):
         """Return SQLAlchemy's connection for the application, in the transaction."""
         if self._shared is None:
             # The driver's connection refers to the session weakly; this one keeps it as long as the application has it.
-            self._core.execution_options(**{_SESSION: listener})
+            self._core.execution_options(**{SESSION: listener})
             await self.begin()
         return self.connection
 
@@ -115,7 +113,7 @@ class LentLink(OwnLink):
     @property
     def _shared(self) -> Connection | None:
         """SQLAlchemy's connection, once the application has asked for it."""
-        return self._core if _SESSION in self._core.get_execution_options() else None
+        return self._core if SESSION in self._core.get_execution_options() else None
 
     def has_lost_work(self) -> bool:
         """Tell if the application has ended the transaction, and work of the session is gone or its fate unknown."""

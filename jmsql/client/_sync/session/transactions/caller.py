@@ -22,7 +22,7 @@ from jmsql.client.callers.threads import (
 from jmsql.client.creation_beside import conninfo_of, conninfo_of_url
 from jmsql.concurrency.threads import Notifications
 from jmsql.exceptions import IllegalStateException
-from jmsql.store.connections.engine import synchronous
+from jmsql.store.connections.engine import SESSION, synchronous
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 
@@ -125,7 +125,7 @@ class ConnectionTransaction(CallerTransaction):
         from sqlalchemy.engine import TwoPhaseTransaction
 
         connection = synchronous(self._connection)
-        lender = connection.get_execution_options().get("jmsql_session")  # of an XA session, perhaps
+        lender = connection.get_execution_options().get(SESSION)  # of an XA session, perhaps
         if lender is not None and lender.ends_in_two_phases:
             return True
         return isinstance(connection.get_transaction(), TwoPhaseTransaction)
