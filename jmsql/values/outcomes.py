@@ -106,3 +106,10 @@ class CancelledMessage(Interruption):
 
     def __init__(self) -> None:
         super().__init__("The message was cancelled.")
+
+
+class LostClaim(Interruption):
+    """The reason for which a handler's work is rolled back whose claim is gone: another client gets the message."""
+
+    def __init__(self) -> None:
+        super().__init__("The claim of the message was lost.")

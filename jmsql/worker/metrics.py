@@ -108,7 +108,7 @@ def _of_handlers(
     messages = CounterMetricFamily(
         "jmsql_worker_messages",
         "Calls of handlers that have ended, by listener and outcome: handled, failed, postponed, interrupted, "
-        "cancelled.",
+        "cancelled, claim_lost.",
         labels=["listener", "outcome"],
     )
     seconds = HistogramMetricFamily(

@@ -37,6 +37,8 @@ class Outcome(StrEnum):
     """The worker has ended before the handler."""
     cancelled = "cancelled"
     """An administrator has cancelled the message."""
+    claim_lost = "claim_lost"
+    """The message's claim was lost while the handler ran, so that the message is delivered again."""
 
 
 @dataclass
@@ -51,6 +53,7 @@ class HandlerCounters:
     postponed: int = 0
     interrupted: int = 0
     cancelled: int = 0
+    claim_lost: int = 0
     long_transactions: int = 0
     seconds: float = 0.0
     calls: list[int] = field(default_factory=lambda: [0] * (len(DURATION_BOUNDS) + 1))

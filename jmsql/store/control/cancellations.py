@@ -1,4 +1,4 @@
-"""Messages that an administrator has cancelled while a client has them, and the calls of handlers that end for it."""
+"""The calls of handlers that end since an administrator has cancelled their message, or their claim was lost."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 import re
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from jmsql.logs import contained_logger
 from jmsql.store.receiving.candidates import LOOK_UPS
 from jmsql.store.rows.message_rows import MessageKey, key_parameters
-from jmsql.store.statement import SqlFile, column, integers_literal
+from jmsql.store.statement import SqlFile, integers_literal, rows
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.values.clock import monotonic
 
@@ -22,7 +22,7 @@ _MOST_HEARD = 1000
 
 _form = re.compile(r"cancelled ([0-9]{1,19})").fullmatch
 
-_lost_claims = SqlFile("control").statement("lost_claims", "looking for cancelled messages", column, LOOK_UPS)
+_lost_claims = SqlFile("control").statement("lost_claims", "looking for cancelled messages", rows, LOOK_UPS)
 
 
 def cancelled_message(payload: str) -> int | None:
@@ -31,25 +31,37 @@ def cancelled_message(payload: str) -> int | None:
     return None if found is None else int(found[1])
 
 
+class End(Protocol):
+    """Ends a call, from the control thread, and returns soon."""
+
+    def __call__(self, *, is_claim_lost: bool) -> object:
+        """End the call.
+
+        Args:
+            is_claim_lost: True if the message is still there, so that another client gets it; else it was cancelled.
+        """
+
+
 class _Call(NamedTuple):
     """A call of a handler.
 
     Args:
         key: Its message.
         claim_id: The claim that holds the message.
-        cancel: Ends the call; called from the control thread, and returns soon.
+        end: Ends the call.
     """
 
     key: MessageKey
     claim_id: int
-    cancel: Callable[[], object]
+    end: End
 
 
 class Cancellations:
-    """The duty to end the calls whose messages were cancelled.
+    """The duty to end the calls whose messages were cancelled, or whose claims were lost.
 
-    Every role may notify, so a call ends only if the server says that its claim is gone. The other methods may be
-    called from any thread.
+    Every role may notify, so a call ends only if the server says that its claim is gone. With a cancellation the
+    message is gone, too; it is still there if the maintenance has freed the claim, after a lost connection. The other
+    methods may be called from any thread.
 
     Args:
         wake: Wakes the control thread.
@@ -75,9 +87,9 @@ class Cancellations:
         self._is_deaf = is_deaf
         self._next_check = 0.0
 
-    def watch(self, key: MessageKey, claim_id: int, cancel: Callable[[], object]) -> None:
-        """Call `cancel` if a claimed message is cancelled, until `unwatch`."""
-        self._calls[key.sequence] = _Call(key, claim_id, cancel)
+    def watch(self, key: MessageKey, claim_id: int, end: End) -> None:
+        """Call `end` if a claimed message is cancelled or its claim lost, until `unwatch`."""
+        self._calls[key.sequence] = _Call(key, claim_id, end)
         if self.heard and key.sequence in self.heard:  # since the session took the message from those that it holds
             self._next_check = 0.0
             self._wake()
@@ -120,15 +132,15 @@ class Cancellations:
         except BaseException:
             self._next_check = min(self._next_check, monotonic() + self._interval)
             raise
-        for number in lost_claims:
+        for number, is_message_there in lost_claims:
             lost = calls[number - 1]
             current = self._calls.get(lost.key.sequence)
             if current is not None and current.claim_id == lost.claim_id:
                 self.unwatch(lost.key)
                 try:
-                    lost.cancel()
+                    lost.end(is_claim_lost=is_message_there)
                 except Exception:  # its event loop may be closed
-                    logger.exception("The call of a handler whose message was cancelled does not end.")
+                    logger.exception("The call of a handler that has lost its message does not end.")
 
     def seconds_to_next(self) -> float:
         """Return in how many seconds the server is asked."""

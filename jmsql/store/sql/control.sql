@@ -177,8 +177,11 @@ on conflict (connection_id, queue_id, md5(selector)) do update set consumers = e
 where (c.consumers, c.listeners) is distinct from (excluded.consumers, excluded.listeners);
 
 -- name: lost_claims
--- The places, in the list given, of claims that do not hold any more.
-select k.position
+-- The places, in the list given, of claims that do not hold any more, and whether their messages are still there.
+select k.position, exists (
+    select from jmsql_internal.message m
+    where (m.queue_id, m.inverse_priority, m.sequence) = (k.queue_id, k.inverse_priority, k.sequence)
+    offset 0)
 from unnest({keys}, %(claim_ids)s::bigint[]) with ordinality as k (queue_id, inverse_priority, sequence, claim_id, position)
 where not exists (
     select from jmsql_internal.delivery d

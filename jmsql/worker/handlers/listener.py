@@ -215,7 +215,7 @@ class HandlerCall(Call):
         self.messages: Sequence[Message] = [message]
         self.result: object = None
         self._is_cancelled = False
-        """True once the message is known to be cancelled. Written by the client's control thread."""
+        """True once the message is known to be cancelled, or its claim lost. Written by the client's control thread."""
         self._looks = False
         """True if the handler has asked `is_cancelled`."""
         self._batch: HandlerBatch | None = None
@@ -239,7 +239,7 @@ class HandlerCall(Call):
 
     @property
     def is_cancelled(self) -> bool:
-        """True once an administrator has cancelled the message: the handler's work will not be committed.
+        """True once an administrator has cancelled the message, or its claim is lost: no work will be committed.
 
         A plain function that asks in its loop can end in order. One that never asks gets a `CancelledError` inside.
         """

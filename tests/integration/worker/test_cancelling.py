@@ -317,6 +317,33 @@ async def test_a_notification_that_no_cancellation_has_sent_ends_nothing(
         await asyncio.to_thread(wait_for, lambda: seen.cleaned == ["slow"], PATIENCE)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_handler_that_ends_for_a_lost_claim_is_not_cancelled(
+    jmsql_factory: ConnectionFactory,
+    database: WorkerDatabase,
+    caplog: pytest.LogCaptureFixture,
+    kind: Callable[[Application, Observed], None],
+) -> None:
+    """Its message comes again. The maintenance frees claims of clients whose control connection has ended."""
+    app, seen = Application(jmsql_factory), Observed()
+    kind(app, seen)
+    async with app.running(concurrency=1):
+        sent = send_one(jmsql_factory, "slow")
+        await asyncio.to_thread(wait_for, lambda: seen.began == ["slow"], PATIENCE)
+        database.rows(
+            "with freed as (delete from jmsql_internal.delivery returning connection_id) "
+            "select pg_terminate_backend(c.server_process_id) from jmsql_internal.connection c "
+            "join freed using (connection_id)"
+        )
+        await asyncio.to_thread(wait_for, lambda: seen.began == ["slow", "slow"], PATIENCE)
+        [record] = [each for each in caplog.records if "in delivery 1" in each.message]
+        with Administration(jmsql_factory) as administration:
+            assert await asyncio.to_thread(administration.cancel, sent) is Cancellation.asked
+        await asyncio.to_thread(wait_for, lambda: seen.cleaned == ["slow", "slow"], PATIENCE)
+    assert record.levelname == "WARNING"
+    assert "whose claim was lost: it is delivered again" in record.message
+
+
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_a_commit_that_fails_beside_a_false_notification_has_failed(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase, caplog: pytest.LogCaptureFixture, is_async: bool

@@ -1,4 +1,4 @@
-"""The duty to end calls whose messages were cancelled: by whom it is told, and what the server says."""
+"""The duty to end calls whose messages were cancelled or claims lost: its notifications, and the server's answers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ class Server:
 
     def __init__(self) -> None:
         self.lost: list[int] = []
+        self.there: set[int] = set()
         self.asked: list[str] = []
 
-    def run(self, query: Any) -> list[int]:
+    def run(self, query: Any) -> list[tuple[int, bool]]:
         self.asked.append(query.parameters["sequences"])
-        return self.lost
+        return [(number, number in self.there) for number in self.lost]
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def key(sequence: int) -> MessageKey:
 
 def test_a_notification_of_another_s_message_asks_nothing(cancellations: Cancellations, server: Server) -> None:
     ended: list[int] = []
-    cancellations.watch(key(1), 7, lambda: ended.append(1))
+    cancellations.watch(key(1), 7, lambda **_: ended.append(1))
     cancellations.hear(2)
     cancellations.run(server)  # type: ignore[arg-type]
     assert (server.asked, ended, list(cancellations.heard)) == ([], [], [2])
@@ -53,7 +54,7 @@ def test_a_call_ends_if_the_server_says_that_its_claim_is_gone(
 ) -> None:
     ended: list[int] = []
     for sequence in (1, 2):
-        cancellations.watch(key(sequence), 7, lambda sequence=sequence: ended.append(sequence))  # type: ignore[misc]
+        cancellations.watch(key(sequence), 7, lambda sequence=sequence, **_: ended.append(sequence))
     server.lost = [2] if is_lost else []
     cancellations.hear(2)
     assert cancellations.seconds_to_next() == 0.0
@@ -67,7 +68,7 @@ def test_a_call_ends_if_the_server_says_that_its_claim_is_gone(
 def test_a_new_connection_asks_for_missed_cancellations(cancellations: Cancellations, server: Server) -> None:
     cancellations.reset(is_deaf=False)
     cancellations.run(server)  # type: ignore[arg-type]
-    cancellations.watch(key(1), 7, lambda: None)
+    cancellations.watch(key(1), 7, lambda **_: None)
     cancellations.reset(is_deaf=False)
     cancellations.run(server)  # type: ignore[arg-type]
     assert server.asked == ["{1}"]
@@ -80,7 +81,7 @@ def test_where_nothing_is_heard_the_server_is_asked_again_and_again(
     cancellations.run(server)  # type: ignore[arg-type]
     assert server.asked == []
     assert 0.0 < cancellations.seconds_to_next() <= 5.0
-    cancellations.watch(key(1), 7, lambda: None)
+    cancellations.watch(key(1), 7, lambda **_: None)
     cancellations.missed()
     cancellations.run(server)  # type: ignore[arg-type]
     assert server.asked == ["{1}"]
@@ -93,7 +94,7 @@ def test_the_server_is_asked_again_if_the_question_fails(
     def refuse(_: Any) -> list[int]:
         raise JMSException("no lock was granted within the time limit", "55P03")
 
-    cancellations.watch(key(1), 7, lambda: None)
+    cancellations.watch(key(1), 7, lambda **_: None)
     cancellations.hear(1)
     monkeypatch.setattr(server, "run", refuse)
     with pytest.raises(JMSException):
@@ -105,7 +106,7 @@ def test_a_call_that_begins_after_the_notification_is_ended(cancellations: Cance
     """A session had taken the message from those that it holds."""
     cancellations.hear(1)
     ended: list[int] = []
-    cancellations.watch(key(1), 7, lambda: ended.append(1))
+    cancellations.watch(key(1), 7, lambda **_: ended.append(1))
     server.lost = [1]
     cancellations.run(server)  # type: ignore[arg-type]
     assert ended == [1]
@@ -114,15 +115,29 @@ def test_a_call_that_begins_after_the_notification_is_ended(cancellations: Cance
 def test_an_error_of_one_call_ends_no_other(cancellations: Cancellations, server: Server) -> None:
     ended: list[int] = []
 
-    def fail() -> None:
+    def fail(**_: bool) -> None:
         raise RuntimeError("its event loop is closed")
 
     cancellations.watch(key(1), 7, fail)
-    cancellations.watch(key(2), 7, lambda: ended.append(2))
+    cancellations.watch(key(2), 7, lambda **_: ended.append(2))
     server.lost = [1, 2]
     cancellations.hear(1)
     cancellations.run(server)  # type: ignore[arg-type]
     assert ended == [2]
+
+
+def test_a_lost_claim_is_told_from_a_cancellation_by_its_message(cancellations: Cancellations, server: Server) -> None:
+    ended: list[bool] = []
+
+    def end(*, is_claim_lost: bool) -> None:
+        ended.append(is_claim_lost)
+
+    for sequence in (1, 2):
+        cancellations.watch(key(sequence), 7, end)
+    server.lost, server.there = [1, 2], {2}
+    cancellations.hear(1)
+    cancellations.run(server)  # type: ignore[arg-type]
+    assert ended == [False, True]
 
 
 def test_few_cancelled_messages_are_remembered(cancellations: Cancellations) -> None:

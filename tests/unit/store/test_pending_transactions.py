@@ -39,6 +39,7 @@ EXCEPTIONS = {
     "receiving.sql: delete_last": (1, _BY_ADDRESS),
     "receiving.sql: delete_locked_with_history": (1, _BY_ADDRESS),
     "receiving.sql: present": (1, _BY_KEY),
+    "control.sql: lost_claims": (1, _BY_KEY),
     "browse.sql: samples": (1, _BOUNDS),
     "progress.sql: running": (1, _BY_KEY),
     "view jmsql.progress": (1, _BY_KEY),

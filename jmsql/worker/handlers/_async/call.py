@@ -39,7 +39,7 @@ from jmsql.store.receiving.progress import Progress
 from jmsql.store.receiving.results import Handled, Keeping
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
-from jmsql.values.outcomes import UNREADABLE, CancelledMessage, Interruption, Reject, RetryAfter
+from jmsql.values.outcomes import UNREADABLE, CancelledMessage, Interruption, LostClaim, Reject, RetryAfter
 from jmsql.worker.handlers.deadline import Deadline
 from jmsql.worker.handlers.listener import HandlerCall as AnyCall
 from jmsql.worker.handlers.listener import Listener
@@ -66,11 +66,13 @@ logger = contained_logger("jmsql.worker")
 # All of this is inside the message's transaction, if the listener is transacted, so an error anywhere undoes all of it
 # and fails the delivery. After the commit only callbacks follow, whose errors are logged and change nothing.
 #
-# Four others may end the call: its time-out, a cancelled message, a lost slot of a limit, and the end of the worker.
+# Five others may end the call: its time-out, a cancelled message, a lost claim, a lost slot of a limit, and the end of
+# the worker.
 # Each sets a flag first, and interrupts then, so that `_verdict` knows the cause of any error that follows. In that
 # order of precedence:
 #
 # - Cancelled: the message is gone, and nothing is counted.
+# - Its claim is lost: the message is with another client, or will be, and that one counts.
 # - Cut off, by the worker's end or a lost slot: the delivery is interrupted, and has not failed. `Reject` and
 #   `RetryAfter` stand, since the handler has decided by then.
 # - Timed out: an error of the message, a TimeoutError.
@@ -163,6 +165,8 @@ class HandlerCall(AnyCall):
         """Takes the progress; None: there was none. Written by the handler, in any thread."""
         self._is_over = False
         """True once the message is settled. Written by `run`; read by threads that the handler has left behind."""
+        self._is_claim_lost = False
+        """True if `_is_cancelled` has a lost claim as its cause. Written by the control thread, before it."""
         self._is_cut_off = False
         """True once the worker ends without waiting any longer. Written by the thread that ends it."""
         if ASYNC:
@@ -234,7 +238,7 @@ class HandlerCall(AnyCall):
     def _verdict(self, error: BaseException) -> BaseException:
         """Return the error that the session gets."""
         if self._is_cancelled:
-            return CancelledMessage()
+            return LostClaim() if self._is_claim_lost else CancelledMessage()
         if (self._is_cut_off or ends_task(error)) and not isinstance(error, Reject | RetryAfter):
             return Interruption()
         return self.listener.verdict(error)
@@ -254,7 +258,7 @@ class HandlerCall(AnyCall):
         return await self.interrupt(timeout)
 
     async def _call_until_cancelled(self, claim: tuple[MessageKey, int] | None) -> None:
-        """Call the handler, and end it if its message is cancelled meanwhile."""
+        """Call the handler, and end it if its message is cancelled or its claim lost meanwhile."""
         if claim is None:
             try:
                 await self._call()
@@ -338,8 +342,9 @@ class HandlerCall(AnyCall):
 
     if ASYNC:
 
-        def cancel(self) -> None:
-            """End the handler, since its message was cancelled; called from the control thread."""
+        def cancel(self, *, is_claim_lost: bool) -> None:
+            """End the handler, since its message was cancelled or its claim lost; called from the control thread."""
+            self._is_claim_lost = is_claim_lost
             self._is_cancelled = True
             if self._called is not None:
                 self._called.get_loop().call_soon_threadsafe(self._called.cancel)
@@ -362,8 +367,9 @@ class HandlerCall(AnyCall):
 
     else:
 
-        def cancel(self) -> None:
-            """End the handler, since its message was cancelled; called from the control thread."""
+        def cancel(self, *, is_claim_lost: bool) -> None:
+            """End the handler, since its message was cancelled or its claim lost; called from the control thread."""
+            self._is_claim_lost = is_claim_lost
             self._is_cancelled = True
             BackgroundTask(self._end_cancelled, "end of a cancelled handler").start()
 
@@ -429,7 +435,7 @@ class HandlerCall(AnyCall):
             """Prepare the session for the release of all that it has received."""
 
         def _end_cancelled(self) -> None:
-            """End the handler, whose message was cancelled; a handler that checks for that has time to return."""
+            """End the handler, whose message it has no more; a handler that checks for that has time to return."""
             if not (self._looks and self._has_ended(self._cancel_timeout)):
                 self._end_function(asyncio.CancelledError, self._cancel_timeout)
 
@@ -642,6 +648,15 @@ class HandlerCall(AnyCall):
                 extra=self._facts(),
             )
             return
+        if isinstance(verdict, LostClaim):
+            logger.warning(
+                "%s was interrupted in delivery %s of the message %s, whose claim was lost: it is delivered again.",
+                self.listener,
+                self.delivery_count,
+                self.message_id,
+                extra=self._facts(),
+            )
+            return
         if isinstance(verdict, Interruption):
             logger.info(
                 "%s was interrupted in delivery %s of %s, which is delivered again.",
@@ -688,6 +703,8 @@ def _outcome_of(verdict: BaseException) -> Outcome:
     match verdict:
         case CancelledMessage():
             return Outcome.cancelled
+        case LostClaim():
+            return Outcome.claim_lost
         case RetryAfter():
             return Outcome.postponed
         case Interruption():
