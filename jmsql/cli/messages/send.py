@@ -25,6 +25,7 @@ from jmsql.cli.options import (
     read_destination,
 )
 from jmsql.cli.output import answer, progress
+from jmsql.client.sending.steps import steps_as_text
 from jmsql.exceptions import InvalidDestinationException, MessageFormatException
 from jmsql.messages import BytesMessage, DeliveryMode, MapMessage, Message, ObjectMessage, TextMessage
 from jmsql.messages.properties import COALESCE, DEDUPLICATION_ID, THEN
@@ -220,11 +221,12 @@ def send(
     if lines and count > 1:
         raise typer.BadParameter("--count repeats one body; it does not go together with --lines.")
     property_setters = read_properties(properties or [])
+    steps = [read_destination(step) for step in then or ()]
     options = {
         "JMSXGroupID": group,
         DEDUPLICATION_ID: deduplication_id,
         COALESCE: coalesce,
-        THEN: json.dumps([read_destination(step).uri for step in then], ensure_ascii=False) if then else None,
+        THEN: steps_as_text(steps),
     }
     property_setters += [_property(name, "string", value) for name, value in options.items() if value is not None]
     target = read_destination(destination)
@@ -249,6 +251,7 @@ def send(
     unsent: list[int] = []
     database = open_database(url, schema)
     is_new = not _is_there(database, target)
+    new_steps = [step for step in dict.fromkeys(steps) if step != target and not _is_there(database, step)]
     with (
         database.factory().create_connection() as connection,
         connection.create_session(transacted=True) as session,
@@ -276,9 +279,19 @@ def send(
         reason = "the deduplication id was used before, or a message of the key waits"
         verb = "was" if given - sent == 1 else "were"
         typer.echo(f"{counted(given - sent, 'message')} {verb} not sent: {reason}.", err=True)
-    if is_new and sent:
-        kept = "this send has made it" if isinstance(target, Queue) else "without a subscription it keeps no message"
+    if sent:
+        _warn_of_new(target if is_new else None, new_steps)
+
+
+def _warn_of_new(target: Destination | None, steps: list[Destination]) -> None:
+    """Name the destination that a send has made, and the next steps that do not exist yet."""
+    unsubscribed = "without a subscription it keeps no message"
+    if target is not None:
+        kept = "this send has made it" if isinstance(target, Queue) else unsubscribed
         typer.echo(f"{target} is new: {kept}.", err=True)
+    for step in steps:
+        kept = "the step before makes it" if isinstance(step, Queue) else unsubscribed
+        typer.echo(f"There is no {step} yet: {kept}.", err=True)
 
 
 @contextmanager

@@ -47,6 +47,14 @@ class TestSend:
         assert jmsql("send", destination, "x").errors == remark
         assert jmsql("send", destination, "x").errors == ""
 
+    def test_a_step_that_does_not_exist_is_named(self, jmsql: Command) -> None:
+        jmsql("send", "resize", "x", "--then", "publish")
+        options = ("--then", "resize", "--then", "publsh", "--then", "publsh", "--then", "topic://sold")
+        assert jmsql("send", "resize", "x", *options).errors == (
+            "There is no queue://publsh yet: the step before makes it.\n"
+            "There is no topic://sold yet: without a subscription it keeps no message.\n"
+        )
+
     def test_a_message_that_is_dropped_does_not_count_as_sent(self, jmsql: Command) -> None:
         for option in ("--deduplication-id", "--coalesce"):
             assert jmsql("send", "orders", "x", option, "payment 17", "--json").document["sent"] == 1

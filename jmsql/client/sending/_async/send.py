@@ -70,9 +70,9 @@ async def send(
         coalesce: A key, such as "customer 5", of 1 to 255 characters: nothing is sent while a message of this key waits
             in the queue, which is then handled after the commit of this transaction, too. Not for topics.
         coalesce_body: "latest": the message replaces the one that waits, in its place.
-        then: The next steps of a chain: registered handlers, or destinations. Where a worker's handler returns, its
-            result is sent to the first of them, in the transaction of its message; None: the body of its message.
-            `reply_to` gets the reply of the last step.
+        then: The next steps of a chain: registered handlers, or destinations; a send to one that does not exist makes
+            it. Where a worker's handler returns, its result is sent to the first of them, in the transaction of its
+            message; None: the body of its message. `reply_to` gets the reply of the last step.
         schema: The PostgreSQL schema of jmsql's tables, for a transaction of the caller's.
 
     Returns:
