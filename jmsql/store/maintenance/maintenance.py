@@ -215,15 +215,15 @@ class Maintenance:
         standing, self._standing = self._standing, None
         return standing
 
-    def run(self, runner: Runner, connection_id: int, queue_ids: Sequence[int] = ()) -> list[MessageKey]:
-        """Do due work if the client has the lease, and return the messages that dead clients held.
+    def run(self, runner: Runner, connection_id: int, queue_ids: Sequence[int] = ()) -> None:
+        """Do due work if the client has the lease. `take_released` returns the messages that dead clients held.
 
         Raises:
-            Exception: A step has failed. `take_released` returns the messages then.
+            Exception: A step has failed, and the others are done.
         """
         now = monotonic()
         if now < self._next_run:
-            return []
+            return
         lease = Lease(connection_id, self._timings)
         self._lease = lease if lease.renew(runner, queue_ids if now >= self._next_shared_look else ()) else None
         self._standing = standing = lease.standing
@@ -235,7 +235,7 @@ class Maintenance:
             self._next_shared_look = now + max(pause, _LOOK_SHARE * (monotonic() - now))
         if self._lease is None:
             self._next_run = now + self._until_next_question(standing)
-            return []
+            return
         self._next_run = now + self._timings.maintenance_interval
         try:
             if self.do_all(while_leading(runner, self._lease), connection_id, self._untold.released):
@@ -243,7 +243,6 @@ class Maintenance:
         except LeadershipLostError:
             self._lease = None
             logger.info("Another client does the maintenance now.")
-        return self.take_released()
 
     def take_released(self) -> list[MessageKey]:
         """Return the messages of dead clients that were released since the last call, also by a run that failed."""

@@ -8,7 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from jmsql import JMSException
+from jmsql.store.control.announcing import Announcing
+from jmsql.store.control.handlers import QueueHandlers
+from jmsql.store.control.leading import Leading
+from jmsql.store.control.notifier import Notifier
+from jmsql.store.control.server import ServerClock
 from jmsql.store.destinations import lookup
+from jmsql.store.history.keeping import QueuesWithHistory
 from jmsql.store.maintenance.due_messages import DueMessages
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.receiving import receive
@@ -97,10 +103,34 @@ def test_claims_of_the_dead_come_back_counted(client: Client, queue_id: int) -> 
     send(client, "orphaned")
     claimed = client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD))
 
-    released = Maintenance(InternalTimings()).run(client.runner, LEADER)
+    maintenance = Maintenance(InternalTimings())
+    maintenance.run(client.runner, LEADER)
 
-    assert released == [key(queue_id, row) for row in claimed]
+    assert maintenance.take_released() == [key(queue_id, row) for row in claimed]
     assert [row.delivery_count for row in client.run(dequeue(queue_id, None, FROM_THE_FRONT, 1))] == [1]
+
+
+def test_consumers_are_told_the_places_of_a_dead_clients_messages(open_client: OpenClient, queue_id: int) -> None:
+    client, other = open_client(), open_client()
+    send(client, "orphaned")
+    [claimed] = client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD))
+    heard: list[str] = []
+    other.connection.add_notify_handler(lambda received: heard.append(received.payload))
+    other.connection.execute("listen jmsql")
+    timings = InternalTimings()
+    announcing = Announcing(QueueHandlers(on_first=lambda: None), lambda: None, timings)
+    notifier = Notifier(announcing, lambda: None, timings)
+    leading = Leading(
+        *(Maintenance(timings), LEADER, ServerClock(timings)),
+        *(QueuesWithHistory(timings.history_refresh_interval, is_told=True), announcing.wake_ups, notifier),
+        looks=False,
+    )
+
+    leading.run(client.runner)
+    notifier.run(client.runner)
+
+    other.connection.execute("select 1")
+    assert heard == [f"{queue_id} {claimed.inverse_priority} {claimed.sequence}"]
 
 
 def test_facts_about_messages_that_are_gone_are_forgotten(client: Client, queue_id: int) -> None:
@@ -149,7 +179,8 @@ def test_a_step_that_fails_keeps_no_other_from_its_work(client: Client, queue_id
     client.connection.execute("drop trigger refuse on jmsql_internal.message; drop function refuse()")
     maintenance.postpone()
     wait_for(lambda: maintenance.has_to_ask)
-    assert maintenance.run(client.runner, LEADER) == [key(queue_id, row) for row in claimed]
+    maintenance.run(client.runner, LEADER)
+    assert maintenance.take_released() == [key(queue_id, row) for row in claimed]
 
 
 @pytest.mark.parametrize(
@@ -189,4 +220,5 @@ def test_steps_for_waiting_consumers_and_failed_deliveries_keep_no_other_from_it
     assert client.rows("select count(*) from jmsql_internal.queue where name = 'gone'") == [(0,)]
     maintenance.postpone()
     wait_for(lambda: maintenance.has_to_ask)
-    assert maintenance.run(client.runner, LEADER) == [key(queue_id, row) for row in claimed]
+    maintenance.run(client.runner, LEADER)
+    assert maintenance.take_released() == [key(queue_id, row) for row in claimed]
