@@ -23,6 +23,9 @@ A power of two; clients have to agree on it."""
 _COUNTERS = 4096
 """Channels share the counters of news, so that those of temporary queues leave nothing behind."""
 
+_LONGEST_SECOND_LOOK = 60.0
+"""For how many seconds an announcement stands at the most if nobody waits: senders tell of each message meanwhile."""
+
 
 def bucket_of(channel: int) -> int:
     """Return the number of the lock for a queue, or for what stands for a topic."""
@@ -170,6 +173,9 @@ class WakeUps:
         self._announced = set(range(BUCKETS)) if unannounced is None else set[int]()
         self._announcements = [0] * BUCKETS
         self._used: set[int] = set()
+        """The buckets in which somebody waits, or has begun to since the last withdrawal or the last announcement."""
+        self._second_looks: dict[int, float] = {}
+        """Until when an announcement stands in any case, by bucket: those look once more that waited at it."""
 
     def count(self, channels: Iterable[int]) -> int:
         """Return how much news there has been of something, to be compared later."""
@@ -259,6 +265,10 @@ class WakeUps:
         """Note that senders know that somebody waits, so that those look once more who wait already."""
         with self._lock:
             self._announced.update(buckets)
+            self._used.difference_update(buckets)
+            # Withdrawn during the second look, it would bring a third one after the next wait, and so on. A look at
+            # the queues of a thousand listeners takes longer than it is to the next withdrawal.
+            self._second_looks.update(dict.fromkeys(buckets, monotonic() + _LONGEST_SECOND_LOOK))
             for bucket in buckets:
                 self._announcements[bucket] += 1
             waited_for = self._waiting.keys() | self._standing.keys()
@@ -267,9 +277,15 @@ class WakeUps:
             self.wake(channel)
 
     def unused(self) -> set[int]:
-        """Return the buckets in which nobody waits or has waited since the last call; senders are told so now."""
+        """Return the buckets in which nobody waits or has waited since the last call; senders are told so now.
+
+        Those remain that were announced, and in which nobody has waited again since.
+        """
         with self._lock:
-            unused = {bucket for bucket in self._announced - self._used if not self._waited_for[bucket]}
+            now, second_looks = monotonic(), self._second_looks.items()
+            self._second_looks = {each: end for each, end in second_looks if end > now and each not in self._used}
+            idle = self._announced - self._used - self._second_looks.keys()
+            unused = {bucket for bucket in idle if not self._waited_for[bucket]}
             self._used.clear()
             self._announced -= unused
         return unused
@@ -278,6 +294,7 @@ class WakeUps:
         """Note that senders know of nobody: the connection is new."""
         with self._lock:
             self._announced.clear()
+            self._second_looks.clear()
 
     def _use(self, buckets: AbstractSet[int]) -> bool:
         """Note that a wait begins in some buckets; return True if senders do not know of all of them."""

@@ -221,6 +221,29 @@ def test_buckets_without_a_wait_for_a_while_are_withdrawn() -> None:
     assert wake_ups.unannounced() == set()
 
 
+@pytest.mark.parametrize("kind", [Wait, StandingWait])
+def test_an_announcement_stands_until_those_that_it_wakes_wait_again(kind: type[Wait | StandingWait]) -> None:
+    wake_ups = WakeUps(lambda: None)
+    bucket = {bucket_of(QUEUE)}
+    standing = StandingWait(wake_ups, lambda: None)
+    wake_ups.stand(standing, frozenset({QUEUE}))
+
+    def wait() -> Wait | StandingWait:
+        wake_ups.take_news(standing)
+        if kind is StandingWait:
+            return standing
+        return Wait(wake_ups, ORDERS, (QUEUE,), wake_ups.count((QUEUE,)), lambda: None)
+
+    with wait():
+        wake_ups.announced(bucket)
+    for _ in range(3):  # a second look that takes long
+        assert wake_ups.unused() == set()
+    with wait():
+        assert wake_ups.unannounced() == set()
+    assert wake_ups.unused() == set()
+    assert wake_ups.unused() == bucket
+
+
 @pytest.fixture
 def standing(waits: Waits) -> StandingWait:
     """The waits for a queue and a topic, none of whose news is new any more."""
