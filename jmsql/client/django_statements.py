@@ -8,8 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from jmsql.client._sync.session.transactions.caller import PsycopgTransaction
+from jmsql.exceptions import IllegalStateException
 from jmsql.store.statement import Result
 from jmsql.store.wire._sync.runner import Runner
 
@@ -22,6 +24,11 @@ them: the server's time, a queue's number, a notification."""
 # send must appear there as one statement; the statements beside it depend on the process's memory, and would make such
 # a test flaky. So the runner runs the send through Django's cursor, whose inner cursor is replaced by one that calls
 # the runner.
+#
+# The driver's connection is not Django's cursor, so Django learns of no error by itself. It looks at `errors_occurred`
+# at the end of a request: a broken connection that lives longer (`CONN_MAX_AGE`) would fail every later request. It
+# looks at `needs_rollback` at the end of `atomic()`: PostgreSQL answers the COMMIT of a failed transaction with a
+# rollback and no error, and Django would call the hooks of `on_commit`.
 
 
 class DjangoTransaction(PsycopgTransaction):
@@ -37,9 +44,35 @@ class DjangoTransaction(PsycopgTransaction):
         self._django = django
 
     def runner(self, schema: str) -> Runner:
-        runner = super().runner(schema)
-        runner.around = self._observe_sends
+        if self._django.connection is not self._connection:
+            # A pool may have lent it to another request by now.
+            raise IllegalStateException(
+                "Django has closed the connection since the enlistment, or the caller is another thread: enlist "
+                "django.db.connection again."
+            )
+        try:
+            runner = super().runner(schema)
+        except psycopg.Error as error:
+            self._note_failure(error)
+            raise
+        runner.around = self._run
         return runner
+
+    def _run(self, run: Callable[[], Result], statement: bytes, parameters: Mapping[str, Any] | None) -> Result:
+        try:
+            return self._observe_sends(run, statement, parameters)
+        except psycopg.Error as error:
+            self._note_failure(error)
+            raise
+
+    def _note_failure(self, error: psycopg.Error) -> None:
+        """Tell Django of an error, as its own cursors and `Model.save` do."""
+        django = self._django
+        if not isinstance(error, psycopg.DataError | psycopg.IntegrityError):
+            django.errors_occurred = True
+        if django.in_atomic_block and self._connection.pgconn.transaction_status == TransactionStatus.INERROR:
+            django.needs_rollback = True
+            django.rollback_exc = error
 
     def _observe_sends(
         self, run: Callable[[], Result], statement: bytes, parameters: Mapping[str, Any] | None

@@ -20,6 +20,7 @@ from jmsql.client.django_statements import DjangoTransaction
 from jmsql.client.transaction_of_caller import DJANGO_IN_COROUTINE, kind_of, remember_enlisted
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
+from jmsql.store.errors import translate
 from jmsql.timings import Timings, complete
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ class DjangoConnection(Protocol):
 
     def ensure_connection(self) -> None:
         """Connect, unless it is connected."""
+
+    def close_if_health_check_failed(self) -> None:
+        """Close a connection that does not answer, if a check is due."""
 
 
 if TYPE_CHECKING:
@@ -97,10 +101,14 @@ def _is_open(transaction: object) -> bool:
 def _connected(connection: DjangoConnection) -> object:
     """Return the driver's connection of a Django connection."""
     try:
+        # Django's cursors do both. A check is due once in a request, with CONN_HEALTH_CHECKS.
+        connection.close_if_health_check_failed()
         connection.ensure_connection()
     except Exception as error:
         if type(error).__name__ == "SynchronousOnlyOperation":  # of Django, which this package does not import
             raise IllegalStateException(DJANGO_IN_COROUTINE) from error
+        if isinstance(error.__cause__, psycopg.Error):
+            raise translate(error.__cause__, "joining the transaction") from error.__cause__
         raise
     return connection.connection
 

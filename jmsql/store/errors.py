@@ -77,6 +77,12 @@ def _is_of_sqlalchemy(error: BaseException, kind: str) -> bool:
     return exceptions is not None and isinstance(error, getattr(exceptions, kind))
 
 
+def _is_of_psycopg_pool(error: BaseException, *kinds: str) -> bool:
+    """Tell whether `error` is of one of the classes of `psycopg_pool`."""
+    pool = sys.modules.get("psycopg_pool")
+    return pool is not None and any(isinstance(error, getattr(pool, name)) for name in kinds)
+
+
 def _is_of_asyncpg(error: BaseException | None, *kinds: str) -> bool:
     """Tell whether `error` is of one of the classes of `asyncpg`, all of which it raises if no other is named."""
     asyncpg = sys.modules.get("asyncpg")
@@ -177,10 +183,10 @@ def _from_driver(origin: BaseException, detail: str, doing: str) -> JMSException
             "`set client_encoding = 'UTF8'`.",
             "22P05",
         )
+    if _is_of_sqlalchemy(origin, "TimeoutError") or _is_of_psycopg_pool(origin, "PoolTimeout", "TooManyRequests"):
+        return ResourceAllocationException(f"{doing}: no connection of the pool became free in time.")
     if isinstance(origin, psycopg.OperationalError):
         return _without_code(detail, doing)
-    if _is_of_sqlalchemy(origin, "TimeoutError"):
-        return ResourceAllocationException(f"{doing}: no connection of the pool became free in time.")
     if _is_lost_by_asyncpg(origin):
         return JMSException(f"{doing}: the connection to PostgreSQL was lost ({detail}).", _CONNECTION_LOST)
     if isinstance(origin, TimeoutError):

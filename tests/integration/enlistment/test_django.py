@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import django
+import psycopg
 import pytest
 import sqlalchemy
 from django import db
@@ -124,3 +125,98 @@ def test_messages_go_by_the_servers_clock(
             context = jmsql.enlist(django_connection)
             context.create_producer(time_to_live=TIME_TO_LIVE, delivery_delay=delay).send(ORDERS, message)
     require_servers_time(jmsql_clean_url, *messages)
+
+
+def cut(connection: DatabaseWrapper, url: str) -> None:
+    """End a connection at its server."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pg_backend_pid()")
+        [pid] = cursor.fetchone()
+    with psycopg.connect(url, autocommit=True) as administrator:
+        administrator.execute("select pg_terminate_backend(%s, 5000)", [pid])
+
+
+def test_a_connection_that_a_send_has_found_broken_is_closed_at_the_end_of_the_request(
+    django_connection: DatabaseWrapper, jmsql_clean_url: str, orders_announced: Numbers
+) -> None:
+    django_connection.settings_dict["CONN_MAX_AGE"] = None
+    cut(django_connection, jmsql_clean_url)
+    with pytest.raises(jmsql.JMSException):
+        jmsql.send(django_connection, ORDERS, {"number": 1})
+    django_connection.close_if_unusable_or_obsolete()
+    jmsql.send(django_connection, ORDERS, {"number": 2})
+    assert orders_announced() == [2]
+
+
+def test_a_kept_connection_is_checked_before_the_first_send_of_a_request(
+    django_connection: DatabaseWrapper, jmsql_clean_url: str, orders_announced: Numbers
+) -> None:
+    django_connection.settings_dict.update(CONN_MAX_AGE=None, CONN_HEALTH_CHECKS=True)
+    cut(django_connection, jmsql_clean_url)
+    django_connection.close_if_unusable_or_obsolete()
+    jmsql.send(django_connection, ORDERS, {"number": 1})
+    assert orders_announced() == [1]
+
+
+def test_hooks_of_a_commit_are_not_called_if_a_send_has_failed(
+    django_connection: DatabaseWrapper, orders_stored: Numbers
+) -> None:
+    called: list[int] = []
+    with transaction.atomic():
+        place(django_connection, 1)
+        transaction.on_commit(lambda: called.append(1))
+        with pytest.raises(jmsql.JMSException):
+            jmsql.send(django_connection, ORDERS, {"number": 2}, schema="missing")
+        with pytest.raises(transaction.TransactionManagementError):
+            place(django_connection, 3)
+    assert called == orders_stored() == []
+
+
+def test_a_failed_send_costs_no_more_than_the_inner_atomic_block(
+    django_connection: DatabaseWrapper, orders_stored: Numbers, orders_announced: Numbers
+) -> None:
+    with transaction.atomic():
+        place(django_connection, 1)
+        with pytest.raises(jmsql.JMSException), transaction.atomic():
+            jmsql.send(django_connection, ORDERS, {"number": 2}, schema="missing")
+        place(django_connection, 3)
+    assert orders_stored() == orders_announced() == [1, 3]
+
+
+def test_a_context_does_not_follow_a_connection_that_django_has_returned_to_its_pool(
+    django_connection: DatabaseWrapper, orders_announced: Numbers
+) -> None:
+    django_connection.settings_dict.update(OPTIONS={"pool": {"min_size": 1, "max_size": 1}})
+    another = DatabaseWrapper(django_connection.settings_dict, "default")  # of another request
+    context = jmsql.enlist(django_connection)
+    lent = django_connection.connection
+    django_connection.close()
+    another.set_autocommit(False)
+    try:
+        assert another.connection is lent
+        with pytest.raises(jmsql.IllegalStateException, match="enlist django"):
+            context.create_producer().send(ORDERS, {"number": 1})
+        another.commit()
+    finally:
+        another.close()
+        another.close_pool()
+    assert orders_announced() == []
+
+
+def test_errors_of_connecting_are_those_of_jms(django_connection: DatabaseWrapper) -> None:
+    django_connection.settings_dict["NAME"] = "missing"
+    with pytest.raises(jmsql.ResourceAllocationException, match="does not exist") as caught:
+        jmsql.enlist(django_connection)
+    assert isinstance(caught.value.linked_exception, psycopg.OperationalError)
+
+
+def test_a_pool_without_a_free_connection_is_said_to_have_none(django_connection: DatabaseWrapper) -> None:
+    django_connection.settings_dict.update(OPTIONS={"pool": {"min_size": 1, "max_size": 1, "timeout": 0.1}})
+    another = DatabaseWrapper(django_connection.settings_dict, "default")
+    another.ensure_connection()
+    try:
+        with pytest.raises(jmsql.ResourceAllocationException, match="no connection of the pool"):
+            jmsql.enlist(django_connection)
+    finally:
+        another.close()
+        another.close_pool()
