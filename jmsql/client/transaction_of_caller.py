@@ -7,7 +7,8 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, Protocol, cast
 
 # A call that waits for another transaction's effect, such as a request for its reply, must not wait with the caller's
 # own transaction open: its own sends take effect with its commit, and the wait would end by its time-out. These
@@ -44,6 +45,20 @@ class _Enlisted(NamedTuple):
 _enlisted: ContextVar[tuple[_Enlisted, ...]] = ContextVar("jmsql_enlisted", default=())
 
 
+class _Pooled(Protocol):
+    def is_closed(self) -> bool:
+        """Return True for a closed connection; raise an error for one that was released."""
+
+
+def _unless_released(transaction: _Pooled) -> object | None:
+    """Return the connection of a pool, in place of a weak reference; None once its caller has released it."""
+    try:
+        transaction.is_closed()
+    except Exception:  # noqa: BLE001 - asyncpg's InterfaceError, and this module does not import asyncpg
+        return None
+    return transaction
+
+
 def remember_enlisted(transaction: object, is_open: Callable[[object], bool]) -> None:
     """Note that the caller works with a transaction of its own."""
     others = (
@@ -51,8 +66,8 @@ def remember_enlisted(transaction: object, is_open: Callable[[object], bool]) ->
     )
     try:
         reference: Callable[[], object | None] = weakref.ref(transaction)
-    except TypeError:  # a pooled asyncpg connection, which its caller releases when the transaction has ended
-        reference = lambda: transaction  # noqa: E731 - in place of a weak reference
+    except TypeError:  # a pooled asyncpg connection
+        reference = partial(_unless_released, cast("_Pooled", transaction))
     _enlisted.set((*others, _Enlisted(reference, is_open, _flow())))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import AsyncIterator
 
@@ -12,7 +13,7 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from jmsql import IllegalStateException, JMSException, JMSSecurityException, Queue, ResourceAllocationException
-from jmsql.asyncio import enlist
+from jmsql.asyncio import ConnectionFactory, enlist
 from tests.integration.client.locked_tables import lock
 
 ORDERS = Queue("orders")
@@ -39,6 +40,35 @@ async def test_connection_of_a_pool_is_joined(jmsql_clean_url: str) -> None:
             assert await received(connection) == {"number": 1}
         with pytest.raises(JMSException, match="released"):
             await context.create_producer().send(ORDERS, {"number": 2})
+
+
+async def test_a_request_passes_over_a_connection_that_was_returned_to_its_pool(
+    jmsql_clean_url: str, jmsql_asyncio_factory: ConnectionFactory
+) -> None:
+    async with (
+        asyncpg.create_pool(jmsql_clean_url, min_size=1, max_size=1) as pool,
+        await jmsql_asyncio_factory.create_connection() as requesting,
+    ):
+        await requesting.start()
+        async with pool.acquire() as connection, connection.transaction():
+            await enlist(connection).create_producer().send(ORDERS, {"number": 1})
+            with pytest.raises(IllegalStateException, match="enlisted PoolConnectionProxy"):
+                await requesting.requestor("prices").request("a", timeout=0.1)
+        with pytest.raises(TimeoutError):
+            await requesting.requestor("prices").request("a", timeout=0.1)
+
+
+async def test_connections_that_were_returned_to_their_pool_are_forgotten(jmsql_clean_url: str) -> None:
+    def known() -> int:
+        gc.collect()
+        return sum(type(each).__name__ == "PoolConnectionProxy" for each in gc.get_objects())
+
+    async with asyncpg.create_pool(jmsql_clean_url, min_size=1, max_size=1) as pool:
+        before = known()
+        for _ in range(10):
+            async with pool.acquire() as connection:
+                enlist(connection)
+        assert known() <= before + 1
 
 
 async def test_codecs_of_the_caller_change_nothing(connection: asyncpg.Connection) -> None:
