@@ -86,6 +86,39 @@ def test_messages_behind_a_slow_handler_go_to_others_as_first_deliveries(
     wait_for(lambda: database.queued() == 0, PATIENCE)
 
 
+REFUSE_TO_RELEASE_SEVERAL = """
+create function refuse() returns trigger language plpgsql as $$
+begin
+    if (select count(*) from gone) > 1 then raise exception 'full'; end if;
+    return null;
+end $$;
+create trigger refuse after delete on jmsql_internal.delivery referencing old table as gone
+    for each statement execute function refuse();
+"""
+RELEASE_SEVERAL = "drop trigger refuse on jmsql_internal.delivery; drop function refuse()"
+
+
+def test_messages_behind_a_slow_handler_go_to_others_although_their_first_release_fails(
+    jmsql_factory: ConnectionFactory,
+    connection: Connection,
+    database: WorkerDatabase,
+    start_handlers: StartHandlers,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    send(jmsql_factory, "orders", *(f"{number:03}" for number in range(200)))
+    database.rows(REFUSE_TO_RELEASE_SEVERAL)
+    try:
+        handler = QuickUntil("150")
+        start_handlers(handler)
+        assert handler.has_come.wait(PATIENCE)
+        wait_for(lambda: "Messages claimed ahead could not be released" in caplog.text, PATIENCE)
+    finally:
+        database.rows(RELEASE_SEVERAL)
+    assert receive_all(connection, 49) == {f"{number:03}": False for number in range(151, 200)}
+    handler.may_go.set()
+    wait_for(lambda: database.queued() == 0, PATIENCE)
+
+
 def test_a_worker_that_stops_releases_at_once_the_messages_claimed_ahead(
     jmsql_factory: ConnectionFactory, connection: Connection, database: WorkerDatabase, start_handlers: StartHandlers
 ) -> None:

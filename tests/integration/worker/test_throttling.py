@@ -422,6 +422,36 @@ def test_no_call_begins_with_a_message_whose_slot_was_lost(database: WorkerDatab
     assert ended == [1, 2]
 
 
+def test_a_coroutine_whose_slot_is_lost_as_its_call_begins_is_not_called(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = Slots.keep
+    calls: list[int] = []
+    counts: list[int | None] = []
+
+    def keep_and_lose(self: Slots, sequence: int, claim_id: int, end: Callable[[], object]) -> bool:
+        is_kept = keep(self, sequence, claim_id, end)
+        calls.append(sequence)
+        if len(calls) == 1:
+            end()  # as the control connection's thread may do in this moment, after a freeze
+        return is_kept
+
+    monkeypatch.setattr(Slots, "keep", keep_and_lose)
+    app = Application(jmsql_factory)
+
+    @app.listener("mail", at_most=1)
+    async def handle(message: Message) -> None:
+        counts.append(message.delivery_count)
+
+    async def run() -> None:
+        async with app.running():
+            send(jmsql_factory, "mail", "one")
+            await asyncio.to_thread(wait_for, lambda: database.queued() == 0, PATIENCE)
+
+    asyncio.run(run())
+    assert counts == [2]
+
+
 def test_frozen_and_killed_processes_give_their_slots_back(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase, start_worker: StartWorker
 ) -> None:

@@ -292,11 +292,11 @@ class HandlerCall(AnyCall):
         self._context = copy_context()
         if ASYNC:
             # In a task that can be cancelled without the commit.
-            handling = self._handle()
+            handle: Callable[[], Coroutine[Any, Any, None]] = self._handle
             if self.deadline is not None and self.listener.timeout is not None:
-                handling = _limited(handling, self.listener.timeout, self.deadline)
-            self._called = asyncio.get_running_loop().create_task(_outcome(handling), context=self._context)
-            if self._is_cancelled:  # before there was something to cancel
+                handle = partial(_limited, handle, self.listener.timeout, self.deadline)
+            self._called = asyncio.get_running_loop().create_task(_outcome(handle), context=self._context)
+            if self._is_cancelled or self._is_cut_off:  # before there was something to cancel
                 self._called.cancel()
             try:
                 error = await self._called
@@ -748,15 +748,15 @@ async def _orm_session(kind: type[AnySession], connection: DatabaseConnection) -
 
 if ASYNC:
 
-    async def _outcome(handling: Coroutine[Any, Any, None]) -> BaseException | None:
+    async def _outcome(handle: Callable[[], Coroutine[Any, Any, None]]) -> BaseException | None:
         """Return a handler's exception if asyncio would end the event loop for it."""
         try:
-            await handling
+            await handle()
         except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
             return error
         return None
 
-    async def _limited(handling: Coroutine[Any, Any, None], timeout: float, deadline: Deadline) -> None:
+    async def _limited(handle: Callable[[], Coroutine[Any, Any, None]], timeout: float, deadline: Deadline) -> None:
         """Wait until a handler has returned.
 
         Raises:
@@ -765,7 +765,7 @@ if ASYNC:
         limit = deadline.limit = asyncio.timeout(timeout)
         try:
             async with limit:
-                await handling
+                await handle()
         except BaseException as error:
             # Any error after the expiry is a consequence of it, also one of the handler's cleanup; except if the task
             # was cancelled for another reason as well, which takes precedence.

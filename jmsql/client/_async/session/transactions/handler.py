@@ -133,12 +133,11 @@ class HandlerClaims:
             After how many seconds to do so again; None: nothing is held.
         """
         async with self._lock:
-            if not self.buffer.held.rows:
-                return None
             remaining = self._claimed_at + _LONGEST - monotonic()
-            if remaining <= 0:
+            if self.buffer.held.rows and remaining <= 0:
                 await run_to_completion(self._release_held())
-        return remaining if remaining > 0 else None
+                remaining = self._client.timings.maintenance_retry_delay  # it has failed if they are held still
+            return remaining if self.buffer.held.rows else None
 
     async def release_held(self) -> None:
         """Release the messages that were claimed ahead."""
