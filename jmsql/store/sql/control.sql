@@ -76,17 +76,27 @@ select jmsql_internal.is_connected(%(connection_id)s::bigint);
 
 -- name: lead
 -- Beside the answer, what a client wants to know now and then: for how many seconds another client has the lease, if one
--- has; whether this one is the next in line, of the clients of its role; the time; the queues that keep history.
+-- has; whether this one is next in line, of the clients of its role; the time; the queues that keep history. Next are the two
+-- with the lowest numbers, the lowest in another process than the leader's, and the lowest on another host: others of its process
+-- or host may end with the leader.
 select jmsql_internal.lead(%(connection_id)s, %(duration)s),
        (select extract(epoch from least(l.expires_at, clock_timestamp() + interval '1 day') - clock_timestamp())::float8
         from jmsql_internal.leadership l
         where l.connection_id <> %(connection_id)s and l.expires_at > clock_timestamp()),
-       has_table_privilege('jmsql_internal.leadership'::regclass::oid, 'insert') and not exists (
-           select from jmsql_internal.connection c
-           where c.connection_id < %(connection_id)s
-             and c.connection_id is distinct from (select l.connection_id from jmsql_internal.leadership l)
-             and c.user_name = (select own.user_name from jmsql_internal.connection own
-                                where own.connection_id = %(connection_id)s)),
+       has_table_privilege('jmsql_internal.leadership'::regclass::oid, 'insert') and coalesce((
+           select count(c.connection_id) < 2
+                  or (own.host, own.process_id) is distinct from (leader.host, leader.process_id)
+                     and count(c.connection_id) filter (
+                         where (c.host, c.process_id) is distinct from (leader.host, leader.process_id)) = 0
+                  or own.host is distinct from leader.host
+                     and count(c.connection_id) filter (where c.host is distinct from leader.host) = 0
+           from jmsql_internal.connection own
+           left join (jmsql_internal.leadership l join jmsql_internal.connection leader using (connection_id)) on true
+           left join jmsql_internal.connection c
+               on c.connection_id < own.connection_id and c.connection_id is distinct from leader.connection_id
+                  and c.user_name = own.user_name
+           where own.connection_id = %(connection_id)s
+           group by own.connection_id, leader.connection_id), true),
        (extract(epoch from clock_timestamp()) * 1000::numeric)::bigint,
        array(select q.queue_id from jmsql_internal.queue q where q.history);
 

@@ -106,6 +106,26 @@ def test_a_lease_lasts_as_long_as_its_client_s_timings_say(client: Client, open_
     assert not lead(other, first)
 
 
+def test_two_of_all_are_next_in_line_and_one_of_other_processes_and_hosts(
+    client: Client, open_client: OpenClient
+) -> None:
+    """A worker's process has two clients, and a host many processes; they end together."""
+    places = [("here", 1)] * 4 + [("here", 2)] * 2 + [("there", 1)] * 2
+    clients = [client, *(open_client() for _ in places[1:])]
+    numbers = [
+        each.rows(f"select jmsql_internal.connect_client('{host}', {process})")[0][0]
+        for each, (host, process) in zip(clients, places, strict=True)
+    ]
+    assert lead(clients[0], numbers[0])
+    standings = []
+    for each, number in zip(clients[1:], numbers[1:], strict=True):
+        lease = Lease(number, InternalTimings())
+        assert not lease.renew(each.runner)
+        assert lease.standing is not None
+        standings.append(lease.standing.is_next)
+    assert standings == [True, True, False, True, False, True, False]
+
+
 @pytest.mark.parametrize("duration", ["5001 ms", "1 month", "0", "-1 s", None])
 def test_the_server_gives_no_lease_for_longer_than_five_seconds(client: Client, duration: str | None) -> None:
     number = connect(client)
