@@ -47,7 +47,7 @@ _ATTENTION = 2.0
 #
 # - Others wait for what `_urgent` duties do. An error there ends the connection, since nobody could rely on it.
 # - The `_postponable` duties can wait: a full disk, a lock or a deadlock may prevent them for now. The client lives,
-#   and keeps its claims.
+#   and keeps its claims. Each knows when to try again, and one that fails holds up no other.
 # - A notification wakes its consumers before any duty runs, since they wait for it.
 
 
@@ -204,10 +204,10 @@ class Service:
         reporting.connection_id = link.connection_id
         self._postponable = {
             "The client's heartbeat": link.liveness,
+            "Renewal of the handlers' slots": duties.slots,
             "Sending by schedules": self._ticking,
             "The report of the client's activity": reporting,
             "Cancellation of calls": duties.cancellations,
-            "Renewal of the handlers' slots": duties.slots,
             "Extension of claims": duties.claim_extensions,
             "Release of messages": duties.late_releases,
             "Maintenance": self._leading,
@@ -233,17 +233,17 @@ class Service:
             self._wait(min(self._timings.maintenance_interval, *next_ones))
 
     def _run_postponable(self) -> None:
-        running = ""
-        try:
-            for name, duty in self._postponable.items():
-                running = name
+        """Run the duties that can wait; one that fails keeps no other from its work."""
+        for name, duty in self._postponable.items():
+            try:
                 duty.run(self.control)
-        except (psycopg.Error, JMSException) as error:
-            if is_connection_lost(error):
-                raise
-            logger.warning("%s is postponed: %s", running, translate(error, "running a client's duties"))
-            self.link.connection.rollback()  # of what was begun explicitly
-            self._leading.maintenance.postpone()
+            except (psycopg.Error, JMSException) as error:
+                if is_connection_lost(error):
+                    raise
+                logger.warning("%s is postponed: %s", name, translate(error, "running a client's duties"))
+                self.link.connection.rollback()  # of what was begun explicitly
+                if duty is self._leading:
+                    self._leading.maintenance.postpone()
 
     def _wait(self, timeout: float) -> None:
         """Wait until a duty is due, and meanwhile wake the consumers that notifications concern.

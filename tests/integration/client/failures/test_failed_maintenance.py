@@ -8,8 +8,9 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from jmsql import Connection, Queue
+from jmsql import AcknowledgeMode, Connection, Queue
 from jmsql.store.receiving.progress import ClaimedMessage, Progress
+from jmsql.store.receiving.redelivery import ExtendedClaim
 from jmsql.store.rows.message_rows import MessageKey
 from jmsql.testing import wait_for
 from tests.texts import receive, texts_of
@@ -41,6 +42,34 @@ def test_delayed_messages_are_delivered_although_a_step_of_the_maintenance_fails
     producer.delivery_delay = 0.2
     producer.send(session.create_text_message("delayed"))
     assert texts_of([receive(consumer)]) == ["delayed"]
+
+
+def test_delayed_messages_are_delivered_although_another_duty_fails_in_each_turn(
+    connection: Connection, queue: Queue, jmsql_clean_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    consumer = session.create_consumer(queue)
+    session.create_producer(queue).send(session.create_text_message("claimed"))
+    assert texts_of([receive(consumer)]) == ["claimed"]
+    extensions = connection._control._duties.claim_extensions
+    with closing(psycopg.connect(jmsql_clean_url, autocommit=True)) as database:
+        [claim] = database.execute(
+            "select queue_id, inverse_priority, sequence, claim_id from jmsql_internal.delivery"
+        ).fetchall()
+        database.execute(
+            "create function refuse() returns trigger language plpgsql as 'begin raise exception ''refused''; end';"
+            "create trigger refuse before update on jmsql_internal.delivery for each row execute function refuse()"
+        )
+        try:
+            extensions.add(session, [ExtendedClaim(MessageKey(*claim[:3]), claim[3], 0.001)])
+            wait_for(lambda: "Extension of claims is postponed" in caplog.text)
+            producer = session.create_producer(queue)
+            producer.delivery_delay = 0.2
+            producer.send(session.create_text_message("delayed"))
+            assert texts_of([receive(consumer)]) == ["delayed"]
+        finally:
+            extensions.remove(session)
+            database.execute("drop trigger refuse on jmsql_internal.delivery; drop function refuse()")
 
 
 def test_the_log_names_a_duty_that_fails(
