@@ -12,10 +12,12 @@ def seconds(duration: float | timedelta, name: str) -> float:
     """Return a duration in seconds.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: It is neither, or a bool: ``keep_result=True`` is no second.
         ValueError: It is negative, not a number, or more than a hundred years.
     """
     value = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if isinstance(duration, bool):
+        raise TypeError(f"{name} is a number of seconds or a timedelta, not {duration!r}.")
     try:
         is_valid = 0 <= value <= LONGEST
     except TypeError as error:

@@ -18,7 +18,7 @@ from jmsql.values.duration import seconds
 from jmsql.worker.handlers.dead_letters import DeadLetterHook, dead_letter_hooks
 from jmsql.worker.handlers.drained import DrainedMessage
 from jmsql.worker.handlers.function import ListenerFunction, name_of
-from jmsql.worker.handlers.listener import Around, Listener, is_asynchronous
+from jmsql.worker.handlers.listener import Around, Listener, check_bodies, is_asynchronous
 from jmsql.worker.handlers.parameters import read_parameters
 from jmsql.worker.router import Router
 from jmsql.worker.schedules import DeclaredSchedules
@@ -204,6 +204,8 @@ class Application(Router):
 
         Raises:
             ValueError: The concurrency is less than 1, or a time is negative.
+            TypeError: A handler's body has an annotation that means nothing, so that it could read no message; or a
+                schedule sends a body that its handler cannot read.
             ResourceAllocationException: The server cannot be reached.
             JMSException: It refuses; or a durable subscription has another topic or selector, and is not changed; or a
                 listener takes no more messages.
@@ -219,6 +221,7 @@ class Application(Router):
             on_subscription_change=on_subscription_change,
             timings=timings,
         )
+        check_bodies(self.listeners, self.schedules)
         declared = DeclaredSchedules(self.factory, self.schedules)
         await asyncio.to_thread(declared.declare)
         try:
@@ -259,6 +262,7 @@ class Application(Router):
 
         Raises:
             ValueError: As for `running`.
+            TypeError: As for `running`.
             JMSException: As for `running`.
         """
         async with self.running(

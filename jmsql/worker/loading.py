@@ -52,7 +52,8 @@ def load_application(reference: str) -> Application:
     """Import the application.
 
     Raises:
-        RefusalError: There is none of that name, it has no listeners, or its module cannot be imported.
+        RefusalError: There is none of that name, it has no listeners, or its module cannot be imported; or a handler
+            could read no message.
     """
     module_name, name = split_reference(reference)
     try:
@@ -67,6 +68,7 @@ def load_application(reference: str) -> Application:
         raise _failed_import(module_name, error) from error
     from jmsql.client.transaction_of_caller import kind_of
     from jmsql.worker.application import Application
+    from jmsql.worker.handlers.listener import check_bodies
 
     application = getattr(module, name, None)
     if not isinstance(application, Application):
@@ -75,6 +77,10 @@ def load_application(reference: str) -> Application:
         raise RefusalError(f"Expected {reference} to be a jmsql.worker.Application, got {kind_of(application)}.")
     if not application.listeners:
         raise RefusalError(f"{reference} has no listeners{_way_to_listeners(application, module_name, name)}")
+    try:
+        check_bodies(application.listeners, application.schedules)
+    except TypeError as error:
+        raise RefusalError(str(error)) from error
     if application.factory is not None and application.factory.client_id is not None:
         raise RefusalError(
             f"The factory of {reference} has a client identifier, and only one of a worker's processes could have it; "

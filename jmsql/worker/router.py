@@ -16,7 +16,7 @@ from jmsql.values.policies import RedeliveryPolicy
 from jmsql.values.rates import AtMost, Rate
 from jmsql.values.ticks import Missed
 from jmsql.worker.handlers.dead_letters import DeadLetterHook
-from jmsql.worker.handlers.function import ListenerFunction, name_of
+from jmsql.worker.handlers.function import ListenerFunction, imported_name_of, name_of
 from jmsql.worker.handlers.listener import Listener
 from jmsql.worker.handlers.options import (
     ListenerOptions,
@@ -25,6 +25,7 @@ from jmsql.worker.handlers.options import (
     claim_limit,
     exception_classes,
     most_at_a_time,
+    redelivery_policy,
     result_keeping,
     start_rate,
     time_limit,
@@ -121,7 +122,8 @@ class Router:
             InvalidDestinationException: That is not a destination.
             InvalidSelectorException: The selector has an error; the message shows where.
             TypeError: The handler asks for something that it cannot be given; `no_retry_for` names no exception;
-                `on_dead_letter` cannot be called there; `chunk` or `at_most` is no number; or `rate` is no `Rate`.
+                `on_dead_letter` cannot be called there; `chunk` or `at_most` is no number, `rate` no `Rate`, or
+                `redelivery` no `RedeliveryPolicy`.
             ValueError: A topic needs a subscription, a queue has none; the concurrency is less than 1; the visibility
                 timeout is less than a second, or for a handler that is transacted; the timeout is 0, or negative;
                 results are to be kept for 0 s, of a topic's messages or of chunks; the chunk has no message, or more
@@ -140,7 +142,7 @@ class Router:
                 concurrency=concurrency,
                 subscription=subscription,
                 durable=durable,
-                redelivery=redelivery,
+                redelivery=redelivery_policy(redelivery),
                 visibility_timeout=claim_limit(name, visibility_timeout, transacted=transacted),
                 no_retry_for=final,
                 timeout=time_limit(name, timeout),
@@ -261,7 +263,7 @@ class Router:
             )
 
         def register(handler: Callable[P, R]) -> ListenerFunction[P, R]:
-            named = name_of(handler) if name is None else name
+            named = imported_name_of(handler) if name is None else name
             if not isinstance(handler, ListenerFunction):
                 registered = self.listener(Queue(named), **options)(handler)
             elif options:

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from decimal import Decimal
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from jmsql.exceptions import MessageFormatException
@@ -36,8 +36,11 @@ class Schema(ABC):
     _name: str
     _is_proved = False
     """True once an object of the type was read again, and was the same."""
-    _has_floats = True
-    """False if no object of the type holds a double."""
+
+    @property
+    def _has_floats(self) -> bool:
+        """False if no object of the type holds a double."""
+        return True
 
     @abstractmethod
     def decode(self, data: bytes) -> object:
@@ -102,6 +105,13 @@ class Schema(ABC):
     def _simple(self, value: object) -> object:
         """Return all that an object holds, in dicts and lists."""
 
+    def complete(self) -> None:  # noqa: B027 - libraries other than pydantic refuse such annotations at once
+        """Read the annotations that name classes which were not defined yet.
+
+        Raises:
+            TypeError: One of them is not defined now either.
+        """
+
     @abstractmethod
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON schema of the bodies; an empty one, which allows any, if the library writes none."""
@@ -123,9 +133,31 @@ class PydanticSchema(Schema):
             self._adapter = pydantic.TypeAdapter(annotation)
         except pydantic.errors.PydanticUserError as error:
             raise TypeError(str(error).partition("\n")[0]) from error
-        parts = set(_strings(self._adapter.core_schema))
-        self._has_decimals = "decimal" in parts
-        self._has_floats = not parts.isdisjoint({"float", "any", "complex"})
+
+    # Found at the first use: a class may name another one that its module defines further down, below the handler.
+    # pydantic knows nothing of its fields until then.
+
+    @cached_property
+    def _has_decimals(self) -> bool:
+        return "decimal" in self._parts
+
+    @cached_property
+    def _has_floats(self) -> bool:
+        return not self._parts.isdisjoint({"float", "any", "complex"})
+
+    @cached_property
+    def _parts(self) -> frozenset[str]:
+        self.complete()
+        return frozenset(_strings(self._adapter.core_schema))
+
+    def complete(self) -> None:
+        from pydantic.errors import PydanticUserError
+
+        try:
+            self._adapter.rebuild()  # does nothing where it is complete
+        except (NameError, PydanticUserError) as error:  # PydanticUndefinedAnnotation is a NameError
+            reason = str(error).partition("\n")[0]
+            raise TypeError(f"An annotation in {self._name} means nothing when the program runs: {reason}.") from error
 
     def decode(self, data: bytes) -> object:
         return self._decode(data)

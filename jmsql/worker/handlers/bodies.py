@@ -58,11 +58,12 @@ def body_schema(annotation: Any) -> Schema | None:
     return schema_of(annotation)
 
 
-def body_reader(annotation: Any) -> Read:
+def body_reader(annotation: Any, *, may_be_missing: bool = False) -> Read:
     """Return a reader of the bodies that an annotation describes.
 
     Args:
         annotation: A class, or anything that pydantic or msgspec knows, perhaps with None.
+        may_be_missing: True if None is read from a message without a body, whatever the annotation says.
 
     Raises:
         TypeError: No message has such a body.
@@ -84,7 +85,7 @@ def body_reader(annotation: Any) -> Read:
     else:
         read = _read_by(schema, kind, {each.__name__: schema_of(each) for each in members if _is_class(each)})
     name = kind.__name__ if _is_class(kind) else str(annotation)
-    optional = is_optional(annotation)
+    optional = may_be_missing or is_optional(annotation)
 
     def read_body(message: Message) -> object:
         body = read(message)

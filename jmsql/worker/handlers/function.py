@@ -8,6 +8,7 @@ import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterable
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
 
@@ -18,7 +19,7 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
 from jmsql.public_names import set_module
 from jmsql.values.destinations import Queue, Topic
-from jmsql.worker.handlers.listener import Listener
+from jmsql.worker.handlers.listener import HandlerCall, Listener
 from jmsql.worker.handlers.options import ListenerOptions
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         psycopg.AsyncConnection[Any],
         jmsql_asyncio.Session,
         jmsql_asyncio.JMSContext,
+        HandlerCall,
     ):
         """The classes that a handler is given beside the body."""
 
@@ -56,17 +58,19 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 Body = TypeVar("Body")
 
-# How type checkers find the body among a handler's parameters: the first one, or the second after a connection; or an
-# element of the first, whose list may be a chunk. A handler of messages, or without a body, is sent anything. They see
-# `self` as the function that it calls.
+# How type checkers find the body among a handler's parameters: the first one that is no connection, session, context or
+# call, up to the third; or an element of the first, whose list may be a chunk. A handler of messages, or without a
+# body, is sent anything. They see `self` as the function that it calls.
 if TYPE_CHECKING:
     _AnyBody: TypeAlias = (
         Callable[[], object]
         | Callable[[_Given], object]
+        | Callable[[_Given, _Given], object]
         | Callable[Concatenate[Message, ...], object]
         | Callable[Concatenate[list[Message], ...], object]
     )
     _ListOfBodies: TypeAlias = Callable[Concatenate[list[Body], ...], object]
+    _ThirdBody: TypeAlias = Callable[Concatenate[_Given, _Given, Body, ...], object]
     _SecondBody: TypeAlias = Callable[Concatenate[_Given, Body, ...], object]
     _FirstBody: TypeAlias = Callable[Concatenate[Body, ...], object]
 
@@ -134,6 +138,11 @@ class ListenerFunction(Generic[P, R_co]):
 
     @overload
     def send(  # type: ignore[misc]
+        self: _ThirdBody[Body], target: BlockingTarget, body: Body, **options: Unpack[SendOptions]
+    ) -> str: ...
+
+    @overload
+    def send(  # type: ignore[misc]
         self: _SecondBody[Body], target: BlockingTarget, body: Body, **options: Unpack[SendOptions]
     ) -> str: ...
 
@@ -148,6 +157,11 @@ class ListenerFunction(Generic[P, R_co]):
     @overload
     def send(
         self: _AnyBody, target: AwaitedTarget, body: object, **options: Unpack[SendOptions]
+    ) -> Coroutine[Any, Any, str]: ...
+
+    @overload
+    def send(  # type: ignore[misc]
+        self: _ThirdBody[Body], target: AwaitedTarget, body: Body, **options: Unpack[SendOptions]
     ) -> Coroutine[Any, Any, str]: ...
 
     @overload
@@ -169,7 +183,7 @@ class ListenerFunction(Generic[P, R_co]):
         """Send a message to the handler's destination, and return its identifier.
 
         The body is checked as the handler will read it. Type checkers take the handler's first parameter for the body,
-        or its second if the first is a connection or a session.
+        or its second or third after connections, sessions, contexts or the call.
 
         Args:
             target: A session, context or connection of jmsql, or a transaction of yours, as for
@@ -200,6 +214,11 @@ class ListenerFunction(Generic[P, R_co]):
 
     @overload
     def send_many(  # type: ignore[misc]
+        self: _ThirdBody[Body], target: BlockingTarget, bodies: Iterable[Body], **options: Unpack[SendOptions]
+    ) -> list[str]: ...
+
+    @overload
+    def send_many(  # type: ignore[misc]
         self: _SecondBody[Body], target: BlockingTarget, bodies: Iterable[Body], **options: Unpack[SendOptions]
     ) -> list[str]: ...
 
@@ -216,6 +235,11 @@ class ListenerFunction(Generic[P, R_co]):
     @overload
     def send_many(
         self: _AnyBody, target: AwaitedTarget, bodies: Iterable[object], **options: Unpack[SendOptions]
+    ) -> Coroutine[Any, Any, list[str]]: ...
+
+    @overload
+    def send_many(  # type: ignore[misc]
+        self: _ThirdBody[Body], target: AwaitedTarget, bodies: Iterable[Body], **options: Unpack[SendOptions]
     ) -> Coroutine[Any, Any, list[str]]: ...
 
     @overload
@@ -302,6 +326,24 @@ def name_of(handler: object) -> str:
     """Return the name of a handler."""
     owner = handler if hasattr(handler, "__qualname__") else type(handler)
     return f"{owner.__module__}.{getattr(owner, '__qualname__', '?')}"
+
+
+def imported_name_of(handler: object) -> str:
+    """Return the name of a handler with its module as other programs import it, also in the program that is run.
+
+    A schedule is named by it: ``python shop.py`` and ``jmsql worker shop:app`` make the same one.
+    """
+    name, program = name_of(handler), sys.modules.get("__main__")
+    if not name.startswith("__main__."):
+        return name
+    spec, file = getattr(program, "__spec__", None), getattr(program, "__file__", None)
+    if spec is not None:
+        module = spec.name
+    elif file is not None:
+        module = Path(file).stem
+    else:  # a notebook, or Python's prompt
+        module = "__main__"
+    return f"{module}{name.removeprefix('__main__')}"
 
 
 def _sending(target: object) -> ModuleType:

@@ -19,6 +19,7 @@ from jmsql.messages.properties import BATCH
 from jmsql.public_names import set_module
 from jmsql.store.destinations.subscriptions import ChangeRefusedException
 from jmsql.store.receiving.progress import Progress
+from jmsql.store.schedules.definition import Schedule
 from jmsql.values.destinations import Queue, Topic
 from jmsql.values.outcomes import Reject, RejectBecause, RetryAfter
 from jmsql.values.policies import RedeliveryPolicy
@@ -27,7 +28,7 @@ from jmsql.worker.handlers.dead_letters import DeadLetterHook
 from jmsql.worker.handlers.deadline import Deadline
 from jmsql.worker.handlers.options import ListenerOptions
 from jmsql.worker.handlers.parameters import Call, Parameter
-from jmsql.worker.handlers.received import as_received, json_message
+from jmsql.worker.handlers.received import as_received, as_scheduled, json_message
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -112,11 +113,26 @@ class Listener(ListenerOptions):
         return self._checked(json_message(self.body_schema, body))
 
     def _checked(self, message: Message) -> Message:
-        received = as_received(message, self.destination)
+        self._check(as_received(message, self.destination))
+        return message
+
+    def check_schedule(self, schedule: Schedule) -> None:
+        """Make sure that the handler can read the messages of a schedule.
+
+        Raises:
+            TypeError: Each tick would become a dead letter.
+        """
+        try:
+            self._check(as_scheduled(schedule))
+        except MessageFormatException as error:
+            raise TypeError(
+                f"The schedule {schedule.name!r} sends a body that {self.name} cannot read: {error}"
+            ) from error
+
+    def _check(self, received: Message) -> None:
         for parameter in self.parameters:
             if parameter.reads_message and parameter.provided_as is None:
                 parameter.check(received)
-        return message
 
     @functools.cached_property
     def is_surrounded(self) -> bool:
@@ -127,6 +143,22 @@ class Listener(ListenerOptions):
     def body_schema(self) -> Schema | None:
         """The schema of the messages' bodies; None: they are read as the messages have them, or not at all."""
         return None if self.body is None else schema_of_body(self.body)
+
+    def complete_body(self) -> None:
+        """Read annotations of the body that name classes which were defined after the handler.
+
+        Raises:
+            TypeError: One of them is not defined: the handler could read none of its messages.
+        """
+        try:
+            schema = self.body_schema
+        except TypeError:  # of a class with a codec of its own
+            return
+        if schema is not None:
+            try:
+                schema.complete()
+            except TypeError as error:
+                raise TypeError(f"The handler {self.name} cannot read its messages. {error}") from error
 
     @property
     def body(self) -> Any:
@@ -165,6 +197,23 @@ class Listener(ListenerOptions):
 
     def __str__(self) -> str:
         return f"{self.name} on {self.destination}"
+
+
+def check_bodies(listeners: Sequence[Listener], schedules: Iterable[Schedule]) -> None:
+    """Make sure that handlers can read their messages, and the ticks of schedules.
+
+    It is done when a worker starts: at the import, classes of bodies may not be defined yet, and a router's schedule
+    has no handler yet.
+
+    Raises:
+        TypeError: One of them could read none of its messages, or no tick of a schedule.
+    """
+    for listener in listeners:
+        listener.complete_body()
+    for schedule in schedules:
+        readers = [each for each in listeners if each.destination == schedule.destination]
+        if len(readers) == 1 and readers[0].selector is None:  # else a selector may choose others for it
+            readers[0].check_schedule(schedule)
 
 
 @set_module("jmsql.worker")

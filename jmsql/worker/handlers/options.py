@@ -159,6 +159,20 @@ def chunk_size(name: str, chunk: int | None, *, transacted: bool) -> int | None:
     return chunk
 
 
+def redelivery_policy(redelivery: RedeliveryPolicy | None) -> RedeliveryPolicy | None:
+    """Return the policy for messages with which a handler fails.
+
+    Raises:
+        TypeError: It is no policy.
+    """
+    if redelivery is not None and not isinstance(redelivery, RedeliveryPolicy):
+        raise TypeError(
+            f"Expected redelivery as a jmsql.RedeliveryPolicy, such as RedeliveryPolicy(maximum_deliveries=5), "
+            f"got {redelivery!r}."
+        )
+    return redelivery
+
+
 def start_rate(rate: Rate | None) -> Rate | None:
     """Return how many messages of a handler start in a time.
 

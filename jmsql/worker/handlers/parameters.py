@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
@@ -22,7 +23,9 @@ from jmsql.worker.handlers.bodies import body_reader, is_optional, members_of
 # A signature is read once, when the handler is registered, so that a mistake is an error at the import and not with the
 # first message. Each parameter becomes a function of the call. The order in which an annotation is understood: a class
 # that `around` provides; the message, the session or another object of the call; the connection of its transaction;
-# else a body. A parameter with a default is left to it.
+# else a body. A parameter with a default is left to it, except for the body of a handler that reads nothing else of the
+# message: its default stands for a missing body. Without the exception, `def recompute(customer: int = 0)` would handle
+# every message as customer 0.
 #
 # The classes of SQLAlchemy's ORM are compared only if the application has imported them: a process loads nothing that
 # its handlers do not need.
@@ -140,8 +143,8 @@ def _kinds(*, is_async: bool) -> Kinds:
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSSIBLE = (
-    "a message class, what describes a body (str, bytes, dict, a dataclass, pydantic model or msgspec struct, or a "
-    "class given to jmsql.register_codec), {}, or a class that around=… of the application provides; "
+    "annotated with a message class, the type of a body (str, bytes, dict, a dataclass, pydantic model or msgspec "
+    "struct, or a class given to jmsql.register_codec), {}, or a class that around=… of the application provides; "
     "without an annotation it is named message, body, database, session, context or call"
 )
 _IN_THREADS = (
@@ -174,22 +177,18 @@ def read_parameters(
     Raises:
         TypeError: It is no function that can be called with a message, or asks for something that there is not.
     """
-    if not callable(handler) or is_generator_function(handler):
-        raise TypeError(f"The handler {name} must be a function or coroutine function, not a generator.")
-    try:
-        signature = inspect.signature(handler, eval_str=True)
-    except (NameError, AttributeError) as error:
-        raise TypeError(f"An annotation of the handler {name} means nothing when the program runs: {error}.") from error
-    except ValueError as error:
-        raise TypeError(f"The handler {name} does not say what its parameters are: {error}.") from error
+    signature = _signature(handler, name)
     is_async = is_coroutine_function(handler)
     parameters = []
+    with_default = []
     for parameter in signature.parameters.values():
         if parameter.kind not in _NAMED:
             raise TypeError(
                 f"The handler {name} has the parameter {parameter}; all are to be named, so that each says what it is."
             )
-        if parameter.default is inspect.Parameter.empty:  # the others are the handler's own business
+        if parameter.default is not inspect.Parameter.empty:
+            with_default.append(parameter)
+        else:
             in_list = _list_parameter(parameter, name) if in_chunks else None
             if in_list is None:
                 found = _read(parameter, name, transacted=transacted, is_async=is_async, provides=provides)
@@ -201,7 +200,60 @@ def read_parameters(
                 parameters.append(found)
             else:
                 parameters.append(in_list)
+    if not any(each.reads_message for each in parameters):
+        read = functools.partial(_read, handler=name, transacted=transacted, is_async=is_async, provides=provides)
+        if (body := _body_with_default(with_default, read, name, in_chunks=in_chunks)) is not None:
+            parameters.append(body)
     return tuple(_with_one_body(parameters, signature, name))
+
+
+def _signature(handler: Callable[..., object], name: str) -> inspect.Signature:
+    if not callable(handler) or is_generator_function(handler):
+        raise TypeError(f"The handler {name} must be a function or coroutine function, not a generator.")
+    try:
+        return inspect.signature(handler, eval_str=True)
+    except (NameError, AttributeError) as error:
+        raise TypeError(f"An annotation of the handler {name} means nothing when the program runs: {error}.") from error
+    except ValueError as error:
+        raise TypeError(f"The handler {name} does not say what its parameters are: {error}.") from error
+
+
+_IN_NO_JSON = (Callable, type)
+"""Annotations that pydantic knows, and no message has a value for."""
+
+
+def _body_with_default(
+    parameters: Iterable[inspect.Parameter],
+    read: Callable[[inspect.Parameter], Parameter],
+    handler: str,
+    *,
+    in_chunks: bool,
+) -> Parameter | None:
+    """Return the body among the parameters with a default: the one of this name, else the first; None: there is none.
+
+    A missing body leaves the default.
+    """
+    for parameter in sorted(parameters, key=lambda each: each.name != "body"):
+        if (typing.get_origin(parameter.annotation) or parameter.annotation) in _IN_NO_JSON:
+            continue
+        try:
+            found = _list_parameter(parameter, handler) if in_chunks else read(parameter)
+        except TypeError:  # it describes no body, and keeps its default
+            continue
+        if found is not None and found.body is not None:
+            return found if in_chunks else found._replace(value=_or_default(found.body, parameter.default))
+    return None
+
+
+def _or_default(annotation: Any, default: object) -> Callable[[Source], object]:
+    """Return a source that reads the body, or takes the default where the message has none."""
+    read = body_reader(annotation, may_be_missing=True)
+
+    def read_or_default(message: Message) -> object:
+        body = read(message)
+        return default if body is None else body
+
+    return _reading(read_or_default)
 
 
 def _with_one_body(parameters: list[Parameter], signature: inspect.Signature, handler: str) -> Iterator[Parameter]:
@@ -247,9 +299,11 @@ def _read(
     if annotation is inspect.Parameter.empty or annotation is Any:
         annotation = kinds.by_name.get(name)
     possible = _POSSIBLE.format(_IN_EVENT_LOOP if is_async else _IN_THREADS)
-    refusal = f"The handler {handler} has the parameter {parameter}, and a parameter is {possible}."
     if annotation is None:
-        raise TypeError(refusal)
+        raise TypeError(
+            f"The handler {handler} has the parameter {parameter}, of which nothing says the value. A parameter is "
+            f"{possible}."
+        )
     kind = _class_of(annotation)
     may_be_provided = kind if provides is None or kind in provides else None
     if may_be_provided is not None and provides is not None:
@@ -269,7 +323,10 @@ def _read(
         except TypeError as error:
             if may_be_provided is not None:
                 return _provided(parameter, may_be_provided, handler)
-            raise TypeError(f"{refusal} As a body: {error}.") from error
+            raise TypeError(
+                f"The handler {handler} cannot read a body for its parameter {parameter}: {str(error).rstrip('.')}. "
+                f"If it is to be no body: a parameter is {possible}."
+            ) from error
         given = Parameter(name, _reading(read), body=annotation, reads_message=True)
     return given._replace(provided_as=may_be_provided)
 

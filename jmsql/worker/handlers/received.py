@@ -7,6 +7,7 @@ import uuid
 
 from jmsql.messages import Message, TextMessage, decode_message
 from jmsql.messages.codecs.schemas import Schema
+from jmsql.store.schedules.definition import Schedule
 from jmsql.values.destinations import Destination
 
 # The check before a send has no message yet, and a handler may ask for any header. So the message is encoded and
@@ -14,6 +15,7 @@ from jmsql.values.destinations import Destination
 
 
 _NORMAL_PRIORITY = 4
+_HIGHEST_PRIORITY = 9
 _PERSISTENT = 2
 _IDENTIFIER = f"ID:{uuid.UUID(int=0)}"
 """JMSMessageID of messages that are never sent."""
@@ -26,6 +28,16 @@ def json_message(schema: Schema, body: object) -> TextMessage:
         MessageFormatException: The body does not fit the schema, or JSON cannot represent it; the error shows where.
     """
     return TextMessage(schema.encode(schema.convert(body)))
+
+
+def as_scheduled(schedule: Schedule) -> Message:
+    """Return the message of a schedule's tick as a consumer receives it."""
+    now = int(time.time() * 1000)
+    priority = _HIGHEST_PRIORITY - schedule.inverse_priority
+    destination, redelivered = schedule.destination, False
+    return decode_message(
+        schedule.message, _IDENTIFIER, now, 0, priority, _PERSISTENT, destination, redelivered, 1, None, now
+    )
 
 
 def as_received(message: Message, destination: Destination) -> Message:

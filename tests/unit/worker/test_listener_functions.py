@@ -14,11 +14,11 @@ import pytest
 import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from jmsql import IllegalStateException, MessageFormatException, Queue, Session, TextMessage, Topic
+from jmsql import IllegalStateException, JMSContext, MessageFormatException, Queue, Session, TextMessage, Topic
 from jmsql import asyncio as jms
 from jmsql import send as jmsql_send
 from jmsql.client.sending.options import SendOptions
-from jmsql.worker import Application, ListenerFunction, Router
+from jmsql.worker import Application, HandlerCall, ListenerFunction, Router
 
 
 @dataclass
@@ -129,6 +129,12 @@ def test_type_checkers_know_the_types_of_a_send() -> None:
     def after_database(database: sqlalchemy.Connection, order: Order) -> None: ...
 
     @app.listener("orders")
+    def after_call(call: HandlerCall, order: Order) -> None: ...
+
+    @app.listener("orders")
+    def after_two(database: sqlalchemy.Connection, context: JMSContext, order: Order) -> None: ...
+
+    @app.listener("orders")
     def several(orders: list[Order]) -> None: ...
 
     @app.listener("orders")
@@ -136,6 +142,15 @@ def test_type_checkers_know_the_types_of_a_send() -> None:
 
     @app.listener("orders")
     def nothing() -> None: ...
+
+    @app.listener("orders")
+    def call_alone(call: HandlerCall) -> None: ...
+
+    @app.listener("orders")
+    def two_alone(database: sqlalchemy.Connection, context: JMSContext) -> None: ...
+
+    @app.listener("orders")
+    def default(number: int = 5) -> None: ...
 
     @app.listener("orders", chunk=10)
     def chunk(orders: list[Order]) -> None: ...
@@ -145,14 +160,22 @@ def test_type_checkers_know_the_types_of_a_send() -> None:
             ship.send(target, Order(1), priority=7)
             awaited.send(target, Order(1))
             after_database.send(target, Order(1))
+            after_call.send(target, Order(1))
+            after_two.send(target, Order(1))
             several.send(target, [Order(1)])
             chunk.send(target, Order(1))
             chunk.send_many(target, [Order(1)])
             message.send(target, TextMessage())
             nothing.send(target, None)
+            call_alone.send(target, None)
+            two_alone.send(target, None)
+            default.send(target, None)
+            default.send(target, 6)
         ship.send(session, 5)  # type: ignore[call-overload]
         awaited.send(session, 5)  # type: ignore[call-overload]
         after_database.send(session, 5)  # type: ignore[call-overload]
+        after_call.send(session, 5)  # type: ignore[call-overload]
+        after_two.send(session, 5)  # type: ignore[call-overload]
         several.send(session, [5])  # type: ignore[list-item]
         chunk.send(session, 5)  # type: ignore[call-overload]
         ship.send_many(session, [5])  # type: ignore[list-item]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import timedelta
 from decimal import Decimal
@@ -82,6 +83,47 @@ def test_parameters_with_a_default_keep_it() -> None:
     assert [parameter.name for parameter in application.listeners[0].parameters] == ["message"]
 
 
+def test_a_body_with_a_default_is_read_and_its_default_stands_for_a_missing_one() -> None:
+    def number(customer: int = 5) -> None: ...
+    def after_call(call: HandlerCall, customer: int | None = None) -> None: ...
+    def by_name(limit: int = 5, body: str = "") -> None: ...
+
+    assert arguments_for(number, TextMessage("17")) == {"customer": 17}
+    assert arguments_for(number, Message()) == {"customer": 5}
+    assert arguments_for(number, TextMessage()) == {"customer": 5}
+    with pytest.raises(Reject, match="The body is not int"):
+        arguments_for(number, TextMessage('"seventeen"'))
+    assert arguments_for(after_call, TextMessage("17"))["customer"] == 17
+    assert arguments_for(by_name, TextMessage("17")) == {"body": "17"}
+
+
+def test_a_default_of_something_else_than_a_body_is_left_to_it() -> None:
+    def unnamed(limit=5) -> None: ...  # type: ignore[no-untyped-def]
+    def function(clock: Callable[[], float] = time.time) -> None: ...
+    def beside_the_body(order: str, limit: int = 5, body: str = "") -> None: ...
+
+    assert arguments_for(unnamed, TextMessage("17")) == {}
+    assert arguments_for(function, TextMessage("17")) == {}
+    assert arguments_for(beside_the_body, TextMessage("17")) == {"order": "17"}
+
+
+def test_a_chunk_with_a_default_is_read() -> None:
+    application = Application()
+
+    @application.listener("orders", chunk=10)
+    def handle(numbers: Sequence[int] = (), limit: int = 5) -> None: ...
+
+    assert [parameter.name for parameter in application.listeners[0].parameters] == ["numbers"]
+
+
+def test_the_error_of_a_body_that_cannot_be_read_begins_with_the_reason() -> None:
+    def handle(order: str | int) -> None: ...
+
+    refusal = r"parameter order: str \| int: text and bytes cannot have another type in JSON\. "
+    with pytest.raises(TypeError, match=refusal):
+        Application().listener("orders")(handle)
+
+
 def test_periodic_hands_the_options_of_a_listener_on() -> None:
     application = Application()
     policy = RedeliveryPolicy(maximum_deliveries=3)
@@ -117,6 +159,20 @@ def test_periodic_names_an_option_that_it_does_not_take(option: str) -> None:
     unknown: Any = {option: None}
     with pytest.raises(TypeError, match=f"takes no {option}=….*keep_result, .*put it above @app.listener"):
         Application().periodic("@daily", **unknown)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "refusal"),
+    [
+        ("redelivery", 5, r"Expected redelivery as a jmsql.RedeliveryPolicy, such as .*, got 5\."),
+        ("keep_result", True, r"keep_result is a number of seconds or a timedelta, not True\."),
+        ("timeout", True, r"timeout is a number of seconds or a timedelta, not True\."),
+    ],
+)
+def test_an_option_of_another_type_is_refused(option: str, value: Any, refusal: str) -> None:
+    options: Any = {option: value}
+    with pytest.raises(TypeError, match=refusal):
+        Application().listener("orders", **options)(named)
 
 
 def test_a_listeners_facts_are_in_its_description() -> None:

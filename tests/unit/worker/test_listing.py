@@ -62,7 +62,7 @@ from jmsql.worker import Application, Rate
 app = Application()
 
 
-@app.periodic("*/5 * * * *", time_zone="Europe/Berlin")
+@app.periodic("*/5 * * * *", time_zone="Europe/Berlin", body="all")
 @app.listener("chunks", chunk=10, rate=Rate(5))
 def handle(bodies: list[str]): ...
 

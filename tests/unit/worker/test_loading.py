@@ -5,10 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jmsql import TextMessage
+from jmsql.worker.handlers._sync.call import HandlerCall
 from jmsql.worker.loading import RefusalError, load_application
 
 PREFACE = """
@@ -52,6 +56,98 @@ def test_another_object_than_an_application_is_refused_in_a_line(directory: Path
     assert str(refusal.value).startswith(reason)
     assert "\n" not in str(refusal.value)
     assert refusal.value.traceback is None
+
+
+@pytest.mark.parametrize("command", [["messaging.py"], ["-m", "messaging"], ["-c", "import messaging"]], ids=" ".join)
+def test_a_program_and_its_worker_make_the_same_schedule(directory: Path, command: list[str]) -> None:
+    periodic = """
+@app.periodic("@daily")
+def clean_up():
+    pass
+
+print([(schedule.name, str(schedule.destination)) for schedule in app.schedules])
+"""
+    (directory / "messaging.py").write_text(PREFACE + periodic)
+    printed = subprocess.check_output([sys.executable, *command], cwd=directory, text=True)
+    assert printed == "[('messaging.clean_up', 'queue://messaging.clean_up')]\n"
+
+
+UNFINISHED = """
+import dataclasses
+import pydantic
+
+class Model(pydantic.BaseModel):
+    amount: "Decimal"
+
+@dataclasses.dataclass
+class Order:
+    amount: "Decimal"
+"""
+
+
+@pytest.mark.parametrize("name", ["Model", "Order"])
+def test_a_handler_whose_body_names_an_undefined_class_is_refused(directory: Path, name: str) -> None:
+    """Else each of its messages would become a dead letter."""
+    source = PREFACE + UNFINISHED + LISTENER.replace("message", f"order: {name}")
+    (directory / "messaging.py").write_text(source)
+    reason = f"handler messaging.handle cannot read its messages. An annotation in {name} .* 'Decimal' is not defined"
+    with pytest.raises(RefusalError, match=reason) as refusal:
+        load_application("messaging:app")
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["Model", "Order"])
+def test_a_decimal_of_a_class_defined_below_the_handler_keeps_its_digits(directory: Path, name: str) -> None:
+    below = "\nfrom decimal import Decimal\n"
+    source = PREFACE + UNFINISHED + LISTENER.replace("message", f"order: {name}") + below
+    (directory / "messaging.py").write_text(source)
+    (listener,) = load_application("messaging:app").listeners
+    message = TextMessage('{"amount": 0.12345678901234567890123}')
+    order: Any = HandlerCall(listener, message, session=None).arguments()["order"]  # type: ignore[arg-type]
+    assert order.amount == Decimal("0.12345678901234567890123")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "reason"),
+    [
+        (
+            "app.schedule('nightly', '@daily', 'orders', 'five')",
+            "'nightly' .* messaging.handle .*: The body is not int",
+        ),
+        ("app.schedule('nightly', '@daily', handle)", "The handler takes int, and the message has no body"),
+        (
+            """
+router = jmsql.worker.Router()
+
+@router.periodic("@daily", body={"limit": 5})
+def clean_up(limit: int):
+    pass
+
+app.include(router, "shop.")
+""",
+            "'shop.messaging.clean_up' .*: The body is not int",
+        ),
+    ],
+    ids=["by name", "no body", "router"],
+)
+def test_a_schedule_whose_body_its_handler_cannot_read_is_refused(directory: Path, schedule: str, reason: str) -> None:
+    (directory / "messaging.py").write_text(PREFACE + LISTENER.replace("message", "number: int") + schedule)
+    with pytest.raises(RefusalError, match=f"The schedule .*{reason}"):
+        load_application("messaging:app")
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        "app.schedule('nightly', '@daily', 'orders', 5)",
+        "app.schedule('nightly', '@daily', 'elsewhere', 'five')",
+        "app.listener('orders', selector='JMSPriority > 4')(lambda: None)\napp.schedule('x', '@daily', 'orders')",
+    ],
+    ids=["readable", "no handler here", "several handlers"],
+)
+def test_other_schedules_are_accepted(directory: Path, schedule: str) -> None:
+    (directory / "messaging.py").write_text(PREFACE + LISTENER.replace("message", "number: int") + schedule)
+    assert load_application("messaging:app").schedules
 
 
 def test_a_module_that_is_not_there_is_named(directory: Path) -> None:
