@@ -233,6 +233,9 @@ def in_test(connection: Any, call: HandlerCall) -> Iterator[None]:
     """
     count = len(connection.run_on_commit)
     is_transacted = call.listener.transacted
+    # A worker's handler cannot close its connection, see `MessageDatabase`. It would end the test's transaction here.
+    kept = {"close": _keep_open, "close_if_unusable_or_obsolete": _keep_open}
+    vars(connection).update(kept)
     try:
         with atomic(using=connection.alias, savepoint=False) if is_transacted else nullcontext():
             yield
@@ -242,9 +245,16 @@ def in_test(connection: Any, call: HandlerCall) -> Iterator[None]:
         del connection.run_on_commit[count:]
         connection.needs_rollback = False
         raise
+    finally:
+        for name in kept:
+            vars(connection).pop(name, None)
     hooks = connection.run_on_commit[count:]
     del connection.run_on_commit[count:]
     call.after_commit(lambda: _run_hooks(hooks, call.listener.name))
+
+
+def _keep_open() -> None:
+    """Leave the connection to the test."""
 
 
 def _run_hooks(hooks: list[tuple[Any, Callable[[], object], bool]], name: str) -> None:

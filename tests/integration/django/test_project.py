@@ -375,4 +375,4 @@ class TestAdmin:
 def test_a_team_tests_with_djangos_own_classes(manage: Callable[..., Any], options: list[str]) -> None:
     done = manage("test", "tests.integration.django.shop", "--noinput", *options)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"Ran 21 tests", done.stderr), done.stderr
+    assert re.search(r"Ran 22 tests", done.stderr), done.stderr

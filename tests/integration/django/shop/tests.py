@@ -6,7 +6,7 @@ from types import NoneType
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, close_old_connections, connection, connections, transaction
 from django.test import TestCase, TransactionTestCase
 
 import jmsql
@@ -150,6 +150,16 @@ class Handlers(TestCase):
         self.handle(order)
         self.assertEqual(counts, [1])
         self.assertEqual(len(sent(connection, BILLS)), 1)
+
+    def test_closing_connections_closes_none_of_the_transaction(self) -> None:
+        def order(body: str) -> None:
+            Article.objects.update_or_create(name=body)
+            close_old_connections()
+            connections.close_all()
+
+        self.handle(order)
+        self.handle(order, transacted=False)
+        self.assertEqual(Article.objects.count(), 1)
 
     def test_selects_for_update_and_iterators(self) -> None:
         def order(body: str) -> None:
