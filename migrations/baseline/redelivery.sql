@@ -62,6 +62,26 @@ create trigger dead_letters_do_not_go_round
 -- It is there from the first, so that nobody can make a temporary queue of that name to collect the messages of others.
 insert into jmsql_internal.queue (name) values ('DLQ');
 
+-- PostgreSQL holds 268,435,455 bytes in a jsonb, which a property may have nearly filled. A value that takes less than a million
+-- bytes as it is stored is small: no compression is that good.
+create function jmsql_internal.properties_with_room(properties jsonb) returns jsonb
+    language sql stable
+begin atomic
+    select case
+        when properties is null or pg_column_size(properties) < 1000000
+            or pg_column_size(properties || '{}'::jsonb) < 266000000 then properties
+        else (
+            select jsonb_object_agg(e.key, e.value)
+            from (select p.key, p.value,
+                         sum(pg_column_size(p.value) + octet_length(p.key))
+                             over (order by pg_column_size(p.value), p.key) as total
+                  from jsonb_each(properties) p) e
+            where e.total < 200000000)
+        end;
+end;
+comment on function jmsql_internal.properties_with_room(jsonb) is
+    'Properties to which those of a dead letter can be added: without the largest, where they fill what PostgreSQL can hold.';
+
 create function jmsql_internal.dead_letter_properties(
         properties jsonb, queue integer, reason text, deliveries integer, first_failed_at timestamptz, error text,
         expiration bigint) returns jsonb
@@ -72,7 +92,7 @@ begin atomic
                'JMS_jmsql_OriginalSubscription', s.name,
                'JMS_jmsql_OriginalClientID', s.client_id,
                'JMS_jmsql_OriginalExpiration', expiration))
-           || coalesce(properties, '{}')
+           || coalesce(jmsql_internal.properties_with_room(properties), '{}')
               - '{JMS_jmsql_Deliveries,JMS_jmsql_FirstFailure,JMS_jmsql_LastError}'::text[]
            || jsonb_strip_nulls(jsonb_build_object(
                'JMS_jmsql_DeadLetterReason', reason,

@@ -16,6 +16,9 @@ from jmsql.values.destinations import Destination
 LARGEST_MESSAGE = 256 * 1024 * 1024
 """The most bytes in a message. PostgreSQL's limit is four times that, on a whole statement with its quoting."""
 
+LARGEST_PROPERTIES = 250 * 1024 * 1024
+"""The most bytes in the properties, as JSON. PostgreSQL holds 5 MiB more, which a dead letter gets of its own."""
+
 _MOST_BYTES_OF_A_CHARACTER = 4
 
 
@@ -50,22 +53,28 @@ class OutgoingMessage(NamedTuple):
         PostgreSQL can take the message; beyond its limit it would end the connection.
 
         Raises:
-            JMSException: Body, properties and headers together are larger than 256 MiB.
+            JMSException: Body, properties and headers together are larger than 256 MiB, or the properties than 250 MiB.
         """
         about = sum(map(len, filter(None, self[7:16])))  # the fields whose lengths the application determines
         if about > LARGEST_MESSAGE // _MOST_BYTES_OF_A_CHARACTER:
-            size = sum(
-                len(part) if isinstance(part, bytes) or part.isascii() else len(part.encode())
-                for part in self[7:16]
-                if part is not None
-            )
-            if size > LARGEST_MESSAGE:
-                raise JMSException(
-                    f"The message has {size:,} bytes; at most {LARGEST_MESSAGE:,} are allowed. "
-                    "Store its content elsewhere and send a reference.",
-                    "54000",
-                )
+            _check_size("The message has", sum(map(_bytes_in, self[7:16])), LARGEST_MESSAGE)
+            _check_size("The message's properties have", _bytes_in(self.properties), LARGEST_PROPERTIES)
         return about
+
+
+def _bytes_in(part: str | bytes | None) -> int:
+    if part is None:
+        return 0
+    return len(part) if isinstance(part, bytes) or part.isascii() else len(part.encode())
+
+
+def _check_size(beginning: str, size: int, limit: int) -> None:
+    if size > limit:
+        raise JMSException(
+            f"{beginning} {size:,} bytes; at most {limit:,} are allowed. "
+            "Store its content elsewhere and send a reference.",
+            "54000",
+        )
 
 
 Lock = NewType("Lock", str)
