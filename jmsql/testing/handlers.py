@@ -10,6 +10,7 @@ from jmsql.messages import Message
 from jmsql.public_names import set_module
 from jmsql.values.destinations import Queue, require_queue
 from jmsql.worker import draining
+from jmsql.worker.handlers.function import ListenerFunction
 from jmsql.worker.handlers.received import as_received
 
 if TYPE_CHECKING:
@@ -18,31 +19,37 @@ if TYPE_CHECKING:
 
 
 @overload
-def sent(transaction: BlockingTransaction, queue: Queue | str, *, schema: str = "jmsql") -> list[Message]: ...
+def sent(
+    transaction: BlockingTransaction, queue: Queue | str | ListenerFunction[..., Any], *, schema: str = "jmsql"
+) -> list[Message]: ...
 
 
 @overload
 def sent(
-    transaction: AwaitedTransaction, queue: Queue | str, *, schema: str = "jmsql"
+    transaction: AwaitedTransaction, queue: Queue | str | ListenerFunction[..., Any], *, schema: str = "jmsql"
 ) -> Coroutine[Any, Any, list[Message]]: ...
 
 
 @set_module("jmsql.testing")
 def sent(
-    transaction: BlockingTransaction | AwaitedTransaction, queue: Queue | str, *, schema: str = "jmsql"
+    transaction: BlockingTransaction | AwaitedTransaction,
+    queue: Queue | str | ListenerFunction[..., Any],
+    *,
+    schema: str = "jmsql",
 ) -> list[Message] | Coroutine[Any, Any, list[Message]]:
     """Return the messages that a transaction has sent to a queue, and that no handler has received.
 
     Args:
         transaction: As for `jmsql.enlist`; or as for `jmsql.asyncio.enlist`: then the call is awaited. In autocommit
             mode: all that is committed.
-        queue: The queue, or its name.
+        queue: The queue, its name, or the handler of its messages.
         schema: The PostgreSQL schema of jmsql's tables.
 
     Returns:
         The messages in the order of their delivery, those with a delivery delay last.
     """
-    return draining.sent(transaction, schema, require_queue(queue))
+    found = queue.destination if isinstance(queue, ListenerFunction) else queue
+    return draining.sent(transaction, schema, require_queue(found))
 
 
 @overload
@@ -105,7 +112,7 @@ def subscribe(
 def call(
     app: Application,
     handler: Callable[..., Any],
-    message: object,
+    message: object = None,
     *,
     transaction: BlockingTransaction | AwaitedTransaction | None = None,
 ) -> Any:
@@ -116,7 +123,8 @@ def call(
     Args:
         app: The application.
         handler: The function that it has registered.
-        message: A message, or a body that a message is made for; for a handler of chunks a list of them.
+        message: A message, or a body that a message is made for; for a handler of chunks a list of them. None: a
+            message without a body, as a schedule without one sends it.
         transaction: As for `jmsql.enlist`; or as for `jmsql.asyncio.enlist`: then the call is awaited, as
             coroutine functions have to be. None, for the application of a Django project alone: Django's connection.
 

@@ -442,6 +442,19 @@ async def test_a_call_returns_the_handlers_value(transaction: Any) -> None:
     assert await done(call(app, answer, [1, 2, 3], transaction=transaction)) == 6
 
 
+async def test_a_handler_stands_for_its_queue_and_is_called_without_a_body(transaction: Any) -> None:
+    app, router = Application(), Router()
+
+    @router.periodic("@daily", name="nightly")
+    def report(year: int = 2026) -> int:
+        return year
+
+    app.include(router, "shop.")
+    await done(report.send(transaction, 2025))
+    assert len(await done(sent(transaction, report))) == 1
+    assert await done(call(app, report, transaction=transaction)) == 2026
+
+
 def chunked(calls: list[list[str]]) -> Application:
     """An application whose handlers take chunks, and note them."""
     app = Application()
