@@ -259,7 +259,7 @@ class Actions:
     def send(self, actor: Actor, destination: Destination, text: str, *, priority: int, jms_type: str | None) -> str:
         """Send a text, and return the message's identifier."""
         noted = self._noted(actor, "send", destination)
-        with noted, self._database.factory.create_context() as context:
+        with noted, self._database.context() as context:
             message = context.create_text_message(text)
             if jms_type:
                 message.jms_type = jms_type

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from jmsql import ConnectionFactory
+from jmsql import ConnectionFactory, JMSContext, enlist
 from jmsql.admin import Administration
 from jmsql.client._sync.administration.lent_administration import LentAdministration
 from jmsql.client._sync.link.opening import default_url, open_runner
@@ -24,6 +24,10 @@ T = TypeVar("T")
 _MOST_CONNECTIONS = 4
 _LONGEST_WAIT = 10.0
 """Seconds for which a request waits for a connection."""
+_LONGEST_STATEMENT = 30.0
+"""Seconds for which a statement of an action runs; reads have a lower limit."""
+_LONGEST_LOCK_WAIT = 5.0
+"""Seconds for which an action waits for a lock. Four that wait without end would take all connections from pages."""
 
 
 class Database:
@@ -72,6 +76,20 @@ class Database:
             yield LentAdministration(runner, said)
 
     @contextmanager
+    def context(self) -> Iterator[JMSContext]:
+        """Lend a context, whose sends are committed together at the end.
+
+        Raises:
+            JMSException: The database cannot be reached.
+        """
+        with (
+            self.runner() as runner,
+            runner.connection.transaction(),
+            enlist(runner.connection, schema=self._factory.schema) as context,
+        ):
+            yield context
+
+    @contextmanager
     def runner(self) -> Iterator[PsycopgRunner]:
         """Lend a connection that works.
 
@@ -103,7 +121,9 @@ class Database:
                     return runner
         factory = self._factory
         url = default_url(factory.schema) if factory.url is None else factory.url
-        return open_runner(url, factory.schema, factory.timings)
+        return open_runner(
+            url, factory.schema, factory.timings, statement_timeout=_LONGEST_STATEMENT, lock_timeout=_LONGEST_LOCK_WAIT
+        )
 
     def _release(self, runner: PsycopgRunner) -> None:
         with self._lock:

@@ -15,7 +15,7 @@ import pytest
 
 import jmsql
 from jmsql.admin import Administration
-from jmsql.console import Console, application, serving
+from jmsql.console import Console, application, database, serving
 from jmsql.console.access import TokenGate
 from jmsql.testing import wait_for
 from tests.console.conftest import ALICE
@@ -148,6 +148,28 @@ def test_page_of_a_locked_table_names_the_session_that_locks_it(filled: Browsing
             assert "does not answer" not in answer.text
         assert "pg_terminate_backend" in filled.get("/").text
         holder.rollback()
+
+
+def test_actions_do_not_wait_for_a_locked_table_for_long(
+    monkeypatch: pytest.MonkeyPatch, serve: Serve, filled: Browsing, jmsql_clean_url: str
+) -> None:
+    monkeypatch.setattr(database, "_LONGEST_LOCK_WAIT", 0.2)
+    with Administration(jmsql_clean_url) as administration:
+        administration.create_queue("lines")
+    visitor = Browsing(serve())
+    orders = visitor.find("orders")
+    texts = {"text": "x", "priority": "4", "to": "lines"}
+    forms = {action: visitor.form(f"{orders}/{action}") for action in ("send", "purge", "move", "pause")}
+    with psycopg.connect(jmsql_clean_url, application_name="nightly") as holder:
+        holder.execute("lock table jmsql_internal.message, jmsql_internal.queue in exclusive mode")
+        for action, fields in forms.items():
+            answer = visitor.post(f"{orders}/{action}", [*fields, *texts.items()])
+            assert answer.status == 503, action
+            assert "A table is locked" in answer.text, action
+            assert f"select pg_terminate_backend({holder.info.backend_pid})" in answer.text, action
+        holder.rollback()
+    for action in ("send", "purge"):
+        assert visitor.post(f"{orders}/{action}", [*forms[action], *texts.items()]).status == 303, action
 
 
 def test_connections_of_a_single_page_close(

@@ -50,7 +50,8 @@ select object from jmsql_internal.binding where name = %(name)s;
 select name, object from jmsql_internal.binding order by name;
 
 -- name: limit_statements
-select set_config('statement_timeout', %(milliseconds)s, false);
+select set_config('statement_timeout', %(milliseconds)s, false),
+       set_config('lock_timeout', %(lock_milliseconds)s, false);
 
 -- name: selector_indexes
 select c.relname::text, coalesce(obj_description(c.oid, 'pg_class'::name), ''), i.indisvalid,

@@ -96,6 +96,7 @@ def open_runner(
     *,
     requires_schema: bool = True,
     statement_timeout: float | None = None,
+    lock_timeout: float | None = None,
 ) -> PsycopgRunner:
     """Connect.
 
@@ -106,6 +107,7 @@ def open_runner(
         requires_schema: Whether the schema has to be there, in a version that this release works with.
         statement_timeout: After how many seconds PostgreSQL gives up a statement. None: it does not, and neither does
             it through a pooler, where the limit would be for others, too.
+        lock_timeout: After how many seconds a statement that has such a limit stops waiting for a lock. None: with it.
 
     Raises:
         JMSException: The database cannot be reached, is no URL and no engine of the right kind, the engine does not use
@@ -119,7 +121,9 @@ def open_runner(
         if requires_schema:
             runner.run(check_schema(schema))
         if statement_timeout is not None and not runner.is_pooled:
-            runner.run(_limit_statements.bind(milliseconds=str(int(statement_timeout * 1000))))
+            limits = statement_timeout, statement_timeout if lock_timeout is None else lock_timeout
+            milliseconds, lock_milliseconds = (str(int(limit * 1000)) for limit in limits)
+            runner.run(_limit_statements.bind(milliseconds=milliseconds, lock_milliseconds=lock_milliseconds))
     except BaseException:
         runner.close()
         raise
