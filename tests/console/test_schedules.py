@@ -28,6 +28,9 @@ def test_schedules_are_shown_paused_resumed_and_sent(
         assert "<b>" not in text
         assert "0 3 * * *" in text
         assert "Europe/Berlin" in text
+        assert "every 2:00:00" in text
+        administration.set_schedule("often", timedelta(seconds=10), "reports")
+        assert "every 0:00:10" in console.get("/schedules").text
         name = f"name={quote('nightly report')}"
         with caplog.at_level(logging.INFO, "jmsql.console"):
             assert console.act("/schedules/pause", name) == "The schedule nightly report is paused."
