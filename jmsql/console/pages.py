@@ -6,7 +6,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -31,7 +31,8 @@ from jmsql.console.presentation import Body, typed_properties, visible
 from jmsql.console.rates import MINUTE, Rate, filled
 from jmsql.console.results import ResultPages
 from jmsql.console.searching import SearchPages
-from jmsql.console.views import NUMBER, Form, Reply, RouteRow, View, message_address
+from jmsql.console.submissions import Submissions, new_submission
+from jmsql.console.views import NUMBER, Form, Notice, Reply, RouteRow, View, message_address
 from jmsql.messages.properties import BATCH
 from jmsql.store.administration import diagnosis, lists, looks, overview
 from jmsql.store.administration.activity import LAST, Activity, activity
@@ -70,18 +71,6 @@ _TRANSACTION = re.compile(r"[0-9]{1,20}")
 _CAUSE = re.compile(r"[0-9a-f]{64}")
 
 
-class Notice(NamedTuple):
-    """An action's result, shown once on the next page."""
-
-    text: str
-    is_problem: bool = False
-    more: str = ""
-    """The next step, before its link."""
-    link: str = ""
-    address: str = ""
-    """The address of the link, below the console's own."""
-
-
 class Pages:
     """Makes pages."""
 
@@ -91,6 +80,7 @@ class Pages:
         self._actions = actions
         self.hidden = hidden
         self._notices = _Notices()
+        self._submissions = Submissions()
 
     def routes(self) -> Iterator[RouteRow]:
         """Return the pages: address, function, the right that a visitor needs, and whether it is for forms."""
@@ -109,16 +99,16 @@ class Pages:
         yield "/clients", self.clients, look, False
         yield "/schedules", self.schedules, look, False
         yield "/schedules/{action}", self.confirm_schedule, operate, False
-        yield "/schedules/{action}", self.act_schedule, operate, True
+        yield "/schedules/{action}", self._once(self.act_schedule), operate, True
         yield "/destinations/{queue}", self.destination, look, False
         yield "/destinations/{queue}/history", self.history, look, False
         yield "/topics/{topic}", self.topic, look, False
         yield "/topics/{topic}/history", self.topic_history, look, False
         yield place, self.message, look, False
         yield "/destinations/{queue}/{action}", self.confirm, operate, False
-        yield "/destinations/{queue}/{action}", self.act, operate, True
+        yield "/destinations/{queue}/{action}", self._once(self.act), operate, True
         yield "/topics/{topic}/{action}", self.confirm_topic, operate, False
-        yield "/topics/{topic}/{action}", self.act_topic, operate, True
+        yield "/topics/{topic}/{action}", self._once(self.act_topic), operate, True
 
     # Looking
 
@@ -484,6 +474,7 @@ class Pages:
             "address_of_message": message_address,
             "destination": destination,
             "message_id": fields.get("message_id"),
+            "submission": new_submission(),
             "count": None,
             "keys": [],
             "named": [],
@@ -568,6 +559,7 @@ class Pages:
             "schedule": found,
             "action": action,
             "target": f"{view.base}/schedules/{action}",
+            "submission": new_submission(),
             "title": f"{_SCHEDULE_VERBS[action]}?",
             "verb": _SCHEDULE_VERBS[action],
             "now": time.time(),
@@ -634,7 +626,21 @@ class Pages:
 
     def _redirect(self, address: str, notice: Notice) -> Reply:
         self._poller.forget()
-        return self._reply_elsewhere(address, notice)
+        return Reply(redirect=address, notice=notice)
+
+    def _once(self, act: Callable[[View], Reply]) -> Callable[[View], Reply]:
+        """Let a form that a browser submits again, as at a double click, act once."""
+
+        def answer(view: View) -> Reply:
+            reply, is_repeated = self._submissions.run(view, act)
+            if reply.redirect is None or reply.notice is None:
+                return reply
+            notice = reply.notice
+            if is_repeated:
+                notice = notice._replace(text=f"{notice.text} {_REPEATED}")
+            return self._reply_elsewhere(reply.redirect, notice)
+
+        return answer
 
     def _reply_elsewhere(self, address: str, notice: Notice) -> Reply:
         return Reply(redirect=f"{address}{'&' if '?' in address else '?'}notice={self._notices.put(notice)}")
@@ -696,6 +702,7 @@ _VERBS = {
 }
 
 
+_REPEATED = "The form was submitted again, and carried out once."
 _CANCELLED = {
     Cancellation.removed: "The message is cancelled: it waited, and is not delivered any more.",
     Cancellation.asked: "The message is cancelled: its client is told, and cannot commit its work any more.",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -21,7 +22,12 @@ class Form:
     """The fields of a form, each of which may stand there several times."""
 
     def __init__(self, fields: Sequence[tuple[str, str]]) -> None:
-        self._fields = fields
+        self._fields = tuple(fields)
+
+    @property
+    def digest(self) -> str:
+        """A hash of all names and values."""
+        return hashlib.sha256(repr(self._fields).encode(errors="surrogatepass")).hexdigest()
 
     def get(self, name: str) -> str:
         """Return the first value of a field, or an empty text."""
@@ -46,6 +52,7 @@ class View:
         self.form = form or Form(())
         self.query = Form(request.query_params.multi_items())
         self.base: str = request.scope["jmsql.base"]
+        self.path: str = request.scope["path"]
         if self.query.has_nul:
             raise HTTPException(400, "The address holds the character NUL, which no name has.")
 
@@ -83,6 +90,18 @@ class View:
         return str(self._request.path_params[name])
 
 
+class Notice(NamedTuple):
+    """An action's result, shown once on the next page."""
+
+    text: str
+    is_problem: bool = False
+    more: str = ""
+    """The next step, before its link."""
+    link: str = ""
+    address: str = ""
+    """The address of the link, below the console's own."""
+
+
 @dataclass(frozen=True)
 class Reply:
     """A page: a template with its values, or another address to go to."""
@@ -92,6 +111,8 @@ class Reply:
     is_fragment: bool = False
     redirect: str | None = None
     status: int = 200
+    notice: Notice | None = None
+    """The notice on the page to which an action leads."""
 
 
 RouteRow: TypeAlias = tuple[str, Callable[[View], Reply], Level, bool]

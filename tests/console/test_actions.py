@@ -57,6 +57,30 @@ def test_exactly_the_chosen_messages_are_deleted(console: Browsing, jmsql_factor
     assert texts(jmsql_factory, "orders") == ["0", "2", "3", "5"]
 
 
+def test_form_that_is_submitted_again_acts_once(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    send(jmsql_factory, "orders", "a", "b")
+    orders = console.find("orders")
+
+    def submit(action: str, fields: list[tuple[str, str]]) -> str:
+        answer = console.post(f"{orders}/{action}", fields)
+        assert answer.status == 303, answer.text
+        [said] = re.findall(r'<p class="notice[^>]*>(.*?)</p>', console.request("GET", answer.location).text)
+        return str(said)
+
+    deletion = console.form(f"{orders}/purge")
+    assert submit("purge", deletion) == "2 messages deleted."
+    assert submit("purge", deletion) == "2 messages deleted. The form was submitted again, and carried out once."
+    sending = console.form(f"{orders}/send")
+    said = submit("send", [*sending, ("text", "x"), ("priority", "4")])
+    assert submit("send", [*sending, ("text", "x"), ("priority", "4")]).startswith(f"{said} The form was submitted")
+    assert "submitted again" not in submit("send", [*sending, ("text", "y"), ("priority", "4")])
+    assert texts(jmsql_factory, "orders") == ["x", "y"]
+    moving = console.form(f"{orders}/move")
+    assert console.post(f"{orders}/move", [*moving, ("to", "others")]).status == 409
+    send(jmsql_factory, "others", "z")
+    assert submit("move", [*moving, ("to", "others")]) == "2 messages moved to others."
+
+
 def test_question_names_the_first_of_the_chosen_messages(
     console: Browsing, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:

@@ -22,9 +22,11 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.wait import WebDriverWait
+from starlette.requests import Request
 
 import jmsql
 from jmsql.admin import Administration
+from jmsql.console import Visitor
 from jmsql.testing import wait_for
 from tests.console.conftest import ALICE, BOB
 from tests.console.http import Browsing, message_paths
@@ -309,6 +311,37 @@ def test_a_selector_that_was_not_shown_limits_the_actions(
     follow(browser, browser.find_element(By.LINK_TEXT, "Cancel"))
     assert browser.find_element(By.ID, "selector").get_attribute("value") == "customer > 1"
     assert len(browser.find_elements(By.CSS_SELECTOR, "tbody input")) == 1
+
+
+def test_a_double_click_sends_once(
+    browser: webdriver.Chrome, serve: Serve, jmsql_factory: jmsql.ConnectionFactory, jmsql_clean_url: str
+) -> None:
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("orders")
+        methods = []
+
+        def access(request: Request) -> Visitor:
+            methods.append(request.method)
+            return ALICE
+
+        console = Browsing(serve(access=access))
+        browser.get(console.served.url(f"{console.find('orders')}/send"))
+        browser.find_element(By.ID, "text").send_keys("x")
+        with psycopg.connect(jmsql_clean_url) as holder:
+            holder.execute("lock table jmsql_internal.message in exclusive mode")
+            # The second click comes while the first is under way, and the browser submits the form again. The driver
+            # waits for a page that a script has begun to leave, so the script has ended by the first click.
+            browser.execute_script(
+                "const button = document.querySelector('form.confirm button');"
+                "for (const delay of [300, 800]) setTimeout(() => button.click(), delay)"
+            )
+            wait_for(lambda: methods.count("POST") == 2, timeout=20)
+            holder.rollback()
+        notice = WebDriverWait(browser, 30, ignored_exceptions=[WebDriverException]).until(
+            expected_conditions.presence_of_element_located((By.CSS_SELECTOR, ".notice"))
+        )
+        assert "1 message was sent" in notice.text
+        assert administration.count("orders") == 1
 
 
 def name_of_focused(browser: webdriver.Chrome) -> str:
