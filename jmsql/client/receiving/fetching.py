@@ -61,7 +61,8 @@ if TYPE_CHECKING:
 # - A module for `BatchSize` or `QueueSource`: each message would pass another file (`test_walk.py`).
 
 _MOST_MESSAGES = 100
-_MOST_BYTES = 16 * 1024 * 1024
+MOST_BYTES = 16 * 1024 * 1024
+"""The most bytes of bodies to fetch at once, by the size of those before, and to hand out as a chunk."""
 
 
 class ConsumerPolicy(NamedTuple):
@@ -317,7 +318,7 @@ class BatchSize(NamedTuple):
         """Return how many messages to fetch now that the last batch is used up, and the next value."""
         limit, seconds = _MOST_MESSAGES, self.seconds
         if self.message_bytes:
-            limit = max(1, min(limit, int(_MOST_BYTES / self.message_bytes)))
+            limit = max(1, min(limit, int(MOST_BYTES / self.message_bytes)))
         if self.previous:
             if self.fetched_at and not self.ran_out:  # else the consumer has waited, not worked
                 seconds = max(now - self.fetched_at, 1e-6)
@@ -338,7 +339,7 @@ class BatchSize(NamedTuple):
 
     def within_size(self, limit: int) -> int:
         """Return how many messages take no more than 16 MiB, one at the least and `limit` at the most."""
-        return max(1, min(limit, int(_MOST_BYTES / self.message_bytes))) if self.message_bytes else limit
+        return max(1, min(limit, int(MOST_BYTES / self.message_bytes))) if self.message_bytes else limit
 
     def after_fetch(self, now: float, messages: int, size: int) -> BatchSize:
         """Note that a fetch brought so many messages, of `size` bytes together. Without any the consumer is idle."""

@@ -386,9 +386,11 @@ def _read_commit(pgconn: PGconn, unanswered: Unanswered, encoding: Callable[[], 
     unanswered(error)
 
 
-# Prepared statements A prepared statement saves the server its parsing and, after five runs, its planning, which takes
-# longer than many a short statement. PostgreSQL keeps each connection's prepared statements in memory, without a limit.
-# So the client closes the least recently used one where there are too many.
+# Prepared statements
+#
+# A prepared statement saves the server its parsing and, after five runs, its planning, which takes longer than many a
+# short statement. PostgreSQL keeps each connection's prepared statements in memory, without a limit. So the client
+# closes the least recently used one where there are too many.
 #
 # The parameters' types are part of the statement and of the key: to PostgreSQL, the same text with an int and with None
 # for a parameter is two statements.

@@ -87,6 +87,23 @@ async def test_a_chunk_is_one_call_in_one_transaction(
     assert len({transaction for _, transaction in calls}) == 3
 
 
+async def test_a_chunk_of_large_messages_takes_no_more_than_fit_into_its_bytes(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase
+) -> None:
+    app = Application(jmsql_factory)
+    chunks: list[list[str]] = []
+
+    @app.listener("events", chunk=20, concurrency=1)
+    def note(texts: list[str]) -> None:
+        chunks.append([text[:3] for text in texts])
+
+    send(jmsql_factory, "events", *(text + " " * 3 * 1024 * 1024 for text in numbered(12)))
+    async with app.running():
+        await until(lambda: database.queued() == 0)
+    assert [text for chunk in chunks for text in chunk] == numbered(12)
+    assert max(map(len, chunks)) == 5
+
+
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])
 async def test_messages_that_fail_count_and_their_neighbours_do_not(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase, kind: str

@@ -11,14 +11,14 @@ from jmsql.client._async.session.locks import Locks
 from jmsql.client._async.session.transactions.local import LocalTransaction
 from jmsql.client._async.session.transactions.transaction import session_lease
 from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, failure_of
-from jmsql.client.receiving.fetching import PrefetchBuffer, claims_of_groups
+from jmsql.client.receiving.fetching import MOST_BYTES, PrefetchBuffer, claims_of_groups
 from jmsql.concurrency.tasks import RLock, run_to_completion, try_acquire
 from jmsql.exceptions import JMSException
 from jmsql.logs import contained_logger
 from jmsql.store.control.liveness import is_connected
 from jmsql.store.receiving.progress import ClaimedMessage
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
-from jmsql.store.rows.message_rows import ClaimedRow, MessageRow
+from jmsql.store.rows.message_rows import ClaimedRow, MessageRow, size_of
 from jmsql.values.clock import monotonic
 
 if TYPE_CHECKING:
@@ -186,6 +186,8 @@ class ChunkClaims(HandlerClaims):
         # Of the chunk that is being filled. Written by the session that fills it.
         self._room = 0
         """How many more messages it takes."""
+        self._room_in_bytes = 0
+        """How many bytes of bodies it takes besides."""
         self._is_empty = True
         """True if it has no message yet."""
         self._groups: set[Claim] = set()
@@ -194,6 +196,7 @@ class ChunkClaims(HandlerClaims):
     def start_chunk(self) -> None:
         """Begin another chunk."""
         self._room = self._size - len(self.buffer.held.rows)
+        self._room_in_bytes = MOST_BYTES - size_of(self.buffer.held.rows)
         self._is_empty = not self.buffer.held.rows
         self._groups = self.buffer.held.claims
 
@@ -226,14 +229,19 @@ class ChunkClaims(HandlerClaims):
         count = len(rows)
         if not count:
             return 0
-        is_alone = rules is not None and rules.policy.maximum_deliveries == 1
+        is_complete = rules is not None and rules.policy.maximum_deliveries == 1
         if any(row.delivery_count for row in rows):
             have_failed = await self._client.redelivery.have_failed(self.buffer, rows)
             if any(have_failed):
-                is_alone = True
+                is_complete = True
                 count = max(have_failed.index(True), int(self._is_empty))
+        for number, row in enumerate(rows[:count]):
+            self._room_in_bytes -= size_of([row])
+            if self._room_in_bytes < 0 and (number or not self._is_empty):
+                is_complete, count = True, number
+                break
         self._is_empty = False
-        self._room = 0 if is_alone else self._room - count
+        self._room = 0 if is_complete else self._room - count
         self._groups |= claims_of_groups(rows[:count])
         return count
 
