@@ -157,7 +157,9 @@ class DeliveryRecords:
         failure: Failure | None,
     ) -> None:
         failed = [
-            FailedDelivery(buffer, key, self.claims.get(key, claim_of(row)), (row.delivery_count or 0) + 1)
+            FailedDelivery(
+                buffer, key, self.claims.get(key, claim_of(row)), (row.delivery_count or 0) + 1, row.jms_message_id
+            )
             for key, (buffer, row) in delivered.items()
         ]
         releases = await self._redelivery.failures(failed, failure)

@@ -88,12 +88,14 @@ class FailedDelivery(NamedTuple):
         key: The message.
         claim_id: The claim that holds it; None: a transaction alone does.
         number: How often it was delivered and not acknowledged, this time included.
+        message_id: JMSMessageID without its "ID:", for the log; None: the producer has disabled it.
     """
 
     buffer: PrefetchBuffer
     key: MessageKey
     claim_id: Claim | None
     number: int
+    message_id: str | None
 
 
 class Failure(NamedTuple):
@@ -261,7 +263,7 @@ class Redelivery:
 
     async def _after(self, failed: FailedDelivery, earlier: EarlierDeliveries, failure: Failure | None) -> Release:
         """Return the outcome of a message whose delivery has failed."""
-        buffer, key, claim_id, number = failed
+        buffer, key, claim_id, number, _ = failed
         rules = await self.rules(buffer)
         retry = reason = error = None
         if failure is not None:
@@ -382,21 +384,27 @@ class Redelivery:
 
 def _log_outcome(failed: FailedDelivery, release: Release) -> None:
     """Log the outcome of a failed delivery: the next attempt, or the dead-letter queue."""
-    place = failed.buffer.source.destination, failed.key.sequence
+    destination = failed.buffer.source.destination
+    message_id = None if failed.message_id is None else f"ID:{failed.message_id}"
+    place = message_id or f"with the sequence {failed.key.sequence}", destination
+    fields = {"message_id": message_id, "destination": str(destination)}
     if release.dead_letter_reason is not None:
         logger.warning(
-            "The message of %s with the sequence %d moves to the dead-letter queue: %s.",
+            "The message %s of %s moves to the dead-letter queue: %s.",
             *(*place, release.dead_letter_reason),
+            extra=fields,
         )
     elif release.dead_letter_queue_id is not None:
         logger.warning(
-            "The message of %s with the sequence %d moves to the dead-letter queue, after %d failed %s.",
+            "The message %s of %s moves to the dead-letter queue, after %d failed %s.",
             *(*place, failed.number, "delivery" if failed.number == 1 else "deliveries"),
+            extra=fields,
         )
     elif release.delay:
         next_attempt = datetime.now(UTC) + timedelta(seconds=release.delay)
         # Not a warning: the dispatcher or the worker has logged the failure.
         logger.debug(
-            "The next attempt for the message of %s with the sequence %d is at %s.",
+            "The next attempt for the message %s of %s is at %s.",
             *(*place, f"{next_attempt:%Y-%m-%d %H:%M:%S} UTC"),
+            extra=fields,
         )

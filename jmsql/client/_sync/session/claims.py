@@ -238,7 +238,7 @@ class Claims(Delivery):
         groups = {row.group_hash for _, _, row in delivered if row.group_hash is not None}
         held = [(buffer, row) for buffer in self._buffers for row in buffer.held.of_groups(groups)] if groups else []
         failed = [
-            FailedDelivery(buffer, key_of(queue_id, row), row.handle, (row.delivery_count or 0) + 1)
+            FailedDelivery(buffer, key_of(queue_id, row), row.handle, (row.delivery_count or 0) + 1, row.jms_message_id)
             for buffer, queue_id, row in delivered
         ]
         releases = self._redelivery.failures(failed, failure)

@@ -340,7 +340,9 @@ class _HandlerLocks(Locks):
         """Release the messages, which counts as a failed delivery; until then no other consumer could have them."""
         handled = self.handled
         failed = [
-            FailedDelivery(each.buffer, each.key, each.row.handle, (each.row.delivery_count or 0) + 1)
+            FailedDelivery(
+                each.buffer, each.key, each.row.handle, (each.row.delivery_count or 0) + 1, each.row.jms_message_id
+            )
             for each in handled
         ]
         releases = await self._redelivery.failures(failed, failure)
