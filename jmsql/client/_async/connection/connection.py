@@ -295,7 +295,7 @@ class Connection:
         self._use()
         if self._replies is None:
             self._replies = Replies(
-                lambda: self.open_session(Session), self._create_reply_queue, lambda: self._client.started
+                lambda: self.open_session(Session), self._create_reply_queue, self._check_open, self._client
             )
         return Requestor(self._replies, require_queue(queue))
 

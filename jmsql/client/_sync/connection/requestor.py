@@ -22,6 +22,7 @@ from jmsql.values.duration import seconds
 if TYPE_CHECKING:
     from jmsql.client._sync.session.producer import MessageProducer
     from jmsql.client._sync.session.session import Session
+    from jmsql.client._sync.shared.client_context import ClientContext
 
 
 _REQUEST_FAILED = "JMS_jmsql_RequestFailed"
@@ -54,11 +55,13 @@ class Replies:
         self,
         create_session: Callable[[], Session],
         create_queue: Callable[[], TemporaryQueue],
-        is_started: Callable[[], bool],
+        check_open: Callable[[], None],
+        client: ClientContext,
     ) -> None:
         self._create_session = create_session
         self._create_queue = create_queue
-        self._is_started = is_started
+        self._check_open = check_open
+        self._client = client
         self._sending = Lock()
         self._lock = threading.Lock()
         # By the identifiers that a reply may name. Guarded by `_lock`, except for the entry that a request makes before
@@ -77,6 +80,7 @@ class Replies:
 
     def request(self, queue: Queue, message: Message, timeout: float) -> Message:
         """Send a request and wait for its reply; see `Requestor.request`."""
+        self._check_open()  # before any lock: in a forked child, a thread of the parent may hold it for ever
         deadline = monotonic() + timeout
         pending = _Pending()
         keys = [uuid.uuid4().hex]
@@ -121,7 +125,7 @@ class Replies:
 
     def _open(self) -> None:
         """Make the queue and its consumer, once."""
-        if not self._is_started():
+        if not self._client.started:
             raise IllegalStateException("Start the connection: while it is stopped, no reply is delivered.")
         if self._queue is not None:
             return

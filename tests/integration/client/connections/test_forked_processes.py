@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from multiprocessing import connection as pipes
 
+import psycopg
+import pytest
 import sqlalchemy
 from sqlalchemy import orm
 
@@ -24,7 +26,9 @@ from jmsql import (
     TextMessage,
 )
 from jmsql.testing import wait_for
+from tests.background import Background
 from tests.forked import ForkedProcess
+from tests.integration.client.locked_tables import lock
 from tests.integration.client.server import Server
 from tests.texts import receive, receive_texts, send_texts
 
@@ -59,8 +63,37 @@ def test_child_does_not_use_the_parents_objects(connection: Connection, session:
     assert_refused(in_child(lambda: producer.send(session.create_text_message("child's"))))
     assert_refused(in_child(lambda: consumer.receive(timeout=0.1)))
     assert_refused(in_child(session.create_temporary_queue))
+    assert_refused(in_child(lambda: connection.requestor(queue)))
     send_texts(session, queue, "parent's")
     assert receive_texts(consumer, 1) == ["parent's"]
+
+
+def test_child_does_not_wait_for_a_request_of_the_parent(
+    connection: Connection, queue: Queue, server: Server, blocker: psycopg.Connection
+) -> None:
+    connection.start()
+    requestor = connection.requestor(queue)
+    with pytest.raises(TimeoutError):
+        requestor.request("without a reply", timeout=0.1)
+    lock(blocker, "message")
+
+    def ask() -> None:
+        with pytest.raises(TimeoutError):
+            requestor.request("the parent's", timeout=0.1)
+
+    asking = Background(ask)
+    server.wait_until_someone_waits()
+    assert_refused(in_child(lambda: requestor.request("the child's", timeout=0.1)))
+    blocker.rollback()
+    asking.result()
+
+
+def test_a_requestor_of_a_closed_connection_says_so(connection: Connection, queue: Queue) -> None:
+    connection.start()
+    requestor = connection.requestor(queue)
+    connection.close()
+    with pytest.raises(IllegalStateException, match="The connection is closed"):
+        requestor.request("too late", timeout=0.1)
 
 
 def test_parent_goes_on_when_the_child_closes_its_copy(connection: Connection, session: Session, queue: Queue) -> None:
