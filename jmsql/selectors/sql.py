@@ -49,6 +49,8 @@ _HEADERS = {
     "JMSCorrelationID": "m.jms_correlation_id",
     "JMSType": "m.jms_type",
 }
+CORRELATION_ID = _HEADERS["JMSCorrelationID"].removeprefix("m.")
+"""The expression of an index on the correlation ids."""
 
 _MIRRORED: dict[ComparisonOperator, ComparisonOperator] = {
     "=": "=",

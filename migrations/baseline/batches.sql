@@ -617,8 +617,13 @@ begin
         end if;
         perform jmsql_internal.end_batch(batch);
         return true;
-    exception when sqlstate 'JMS99' then
-        return false;
+    exception
+        when sqlstate 'JMS99' then
+            return false;
+        -- An index refuses a value of a callback, perhaps: no other batch waits for it, and no message is at fault.
+        when program_limit_exceeded or integrity_constraint_violation then
+            raise warning 'The batch % cannot end, and is tried again: %', batch, sqlerrm;
+            return false;
     end;
 end
 $$;

@@ -18,11 +18,16 @@ from jmsql.store.wire._sync.runner import PsycopgRunner
 T = TypeVar("T")
 
 _PREFIX = "message_selector_"
-_TABLES = {"delayed_message": "delayed_", "message": ""}
-"""The tables with an index, by the beginning of its name there.
+_TABLES = {
+    "delayed_message": ("delayed_", "inverse_priority, {}, sequence"),
+    "batch_callback": ("callback_", "batch_id, {}, batch_id, batch_id, batch_id, batch_id"),
+    "message": ("", "inverse_priority, {}, sequence"),
+}
+"""The tables with an index: the beginning of its name, and its columns behind the queue's number.
 
-The one on delayed messages serves no consumer. It refuses, at the send, the values that the other one refuses: no
-message is accepted that could not be delivered when it is due, and would hold up all others.
+The first ones serve no consumer. They refuse, at the send and at the opening of a batch, the values that the last one
+refuses: no message is accepted that could not be delivered when it is due, and would hold up all others. A callback has
+no correlation id yet, and a short one then, for which its entry is as much longer.
 """
 
 _LOOK = 0.2
@@ -147,6 +152,8 @@ def create_index(
         InvalidDestinationException: There is no such queue.
         InvalidSelectorException: No index serves the selector.
     """
+    from jmsql.selectors.sql import CORRELATION_ID
+
     runner.run(existing_queue(queue))
     expressions = selector.indexable_expressions
     if not expressions:
@@ -159,18 +166,22 @@ def create_index(
         return present, False
     name = _PREFIX + hashlib.sha256("\0".join(sorted(expressions)).encode()).hexdigest()[:12]
     written = [expression.replace("')", "'::text)") for expression in expressions]  # as in a selector's condition
-    parts = {
-        "columns": ", ".join(["queue_id", "inverse_priority", *written, "sequence"]),
-        "condition": " and ".join(f"{expression} is not null" for expression in written),
-        "comment": "'" + "\n".join(expressions).replace("'", "''") + "'",
-    }
+    comment = "'" + "\n".join(expressions).replace("'", "''") + "'"
     runner.run(_drop(name, "making the index"))  # the rest of an interrupted creation
     with _Watch(runner, report):
         try:
-            for table, beginning in _TABLES.items():
-                of_table = parts | {"table": table, "name": quote_identifier(beginning + name)}
-                runner.run(_sql.statement("create_index", "making the index", nothing, of_table).bind())
-            named = parts | {"name": quote_identifier(name)}
+            for table, (beginning, columns) in _TABLES.items():
+                of_table = [each for each in written if table != "batch_callback" or each != CORRELATION_ID]
+                if not of_table:
+                    continue
+                parts = {
+                    "table": table,
+                    "name": quote_identifier(beginning + name),
+                    "columns": "queue_id, " + columns.format(", ".join(of_table)),
+                    "condition": " and ".join(f"{expression} is not null" for expression in of_table),
+                }
+                runner.run(_sql.statement("create_index", "making the index", nothing, parts).bind())
+            named = {"name": quote_identifier(name), "comment": comment}
             runner.run(_sql.statement("comment_on_index", "making the index", nothing, named).bind())
         except BaseException:
             runner.run(_drop(name, "making the index"))
@@ -189,7 +200,7 @@ def drop_index(selector: Selector) -> Steps[SelectorIndex | None]:
 
 
 def _drop(name: str, doing: str) -> Steps[None]:
-    for beginning in _TABLES.values():
+    for beginning, _ in _TABLES.values():
         yield from _sql.statement("drop_index", doing, nothing, {"name": quote_identifier(beginning + name)}).bind()
 
 

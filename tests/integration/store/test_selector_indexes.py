@@ -13,7 +13,15 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from jmsql import ConnectionFactory, InvalidDestinationException, InvalidSelectorException, JMSException, send
+from jmsql import (
+    ConnectionFactory,
+    InvalidDestinationException,
+    InvalidSelectorException,
+    JMSException,
+    TextMessage,
+    batch,
+    send,
+)
 from jmsql.client._sync.link.opening import open_runner
 from jmsql.selectors import Selector
 from jmsql.store.administration.selector_indexes import (
@@ -63,10 +71,18 @@ def runner(jmsql_clean_url: str, database: psycopg.Connection[Any]) -> Iterator[
     with open_runner(jmsql_clean_url, "jmsql") as runner:
         yield runner
         for index in runner.run(selector_indexes()):
-            database.execute(f'drop index jmsql_internal."{index.name}", jmsql_internal."delayed_{index.name}"')
+            for beginning in ("", "delayed_", "callback_"):
+                database.execute(f'drop index if exists jmsql_internal."{beginning}{index.name}"')
 
 
 numbers = itertools.count()
+
+
+def long_color() -> TextMessage:
+    """Make a message that an index on its color refuses."""
+    message = TextMessage("over")
+    message.set_string_property("color", "".join(random.choices(string.ascii_letters, k=20_000)))
+    return message
 
 
 def parsed(text: str) -> Selector:
@@ -192,6 +208,45 @@ def test_a_delayed_message_that_the_index_would_refuse_when_it_is_due_is_refused
     assert runner.run(drop_index(parsed("color = 'blue'"))) is not None
     with jmsql_factory.create_context() as context:
         send(context, "paints", "long", properties={"color": long}, delivery_delay=60.0)
+
+
+def test_a_callback_that_the_index_would_refuse_at_the_end_is_refused_when_its_batch_opens(
+    runner: PsycopgRunner, jmsql_factory: ConnectionFactory, queue_id: int
+) -> None:
+    """Else the last message of the batch could never be acknowledged."""
+    make(runner, "color = 'blue' AND JMSCorrelationID = 'x'")
+    make(runner, "JMSCorrelationID = 'x'")
+    with (
+        jmsql_factory.create_connection() as connection,
+        pytest.raises(JMSException, match="index row"),
+        batch(connection, "paints", on_end="done", body=long_color()) as refused,
+    ):
+        refused.send("paints", "a")
+
+
+def test_a_batch_whose_end_an_index_refuses_keeps_no_message_and_no_other_batch_from_its_end(
+    runner: PsycopgRunner, database: psycopg.Connection[Any], jmsql_factory: ConnectionFactory, queue_id: int
+) -> None:
+    """The index was made by hand, perhaps. The server's log names the batch."""
+    make(runner, "color = 'blue'")
+    [index] = runner.run(selector_indexes())
+    database.execute(f'drop index jmsql_internal."callback_{index.name}"')
+    warnings: list[str | None] = []
+    database.add_notice_handler(lambda notice: warnings.append(notice.message_primary))
+    with jmsql_factory.create_connection() as connection, jmsql_factory.create_context() as context:
+        with batch(connection, "refused", on_end="done", body=long_color()) as refused:
+            refused.send("paints", "a")
+        with batch(connection, "other", on_end="done") as other:
+            other.send("paints", "b")
+        for _ in range(2):
+            assert context.create_consumer(context.create_queue("paints")).receive(timeout=20.0) is not None
+        ended = context.create_consumer(context.create_queue("done")).receive(timeout=20.0)
+        assert ended is not None
+        assert ended.jms_correlation_id == f"batch {other.id}"
+    database.execute("select jmsql_internal.check_batches(10)")
+    assert [text for text in warnings if text is not None and text.startswith(f"The batch {refused.id} cannot end")]
+    states = database.execute("select name, state, done from jmsql.batches order by name").fetchall()
+    assert states == [("other", "ended", 1), ("refused", "running", 1)]
 
 
 def test_progress_names_the_phase_of_waiting(
