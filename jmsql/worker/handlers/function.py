@@ -284,6 +284,15 @@ class ListenerFunction(Generic[P, R_co]):
         send_many: Callable[..., list[str] | Coroutine[Any, Any, list[str]]] = _sending(target).send_many
         return send_many(target, listener.destination, messages, schema=owner.schema, **options)
 
+    def checked_message(self, body: object) -> Message:
+        """Return the message that carries a body, as the handler will read it: for a batch, which sends it.
+
+        Raises:
+            MessageFormatException: The handler would refuse the body, or it cannot be encoded.
+            IllegalStateException: As for `send`.
+        """
+        return self._place()[1].checked_message(body)
+
     def place(self, owner: _Owner, listener: Listener) -> None:
         """Note that an application has the listener."""
         self._places.append((owner, listener))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import date
 from typing import Any
 
 import psycopg
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 import jmsql
 import jmsql.asyncio
-from jmsql import Connection, ConnectionFactory, IllegalStateException, Session, TextMessage
+from jmsql import Connection, ConnectionFactory, IllegalStateException, MessageFormatException, Session, TextMessage
 from jmsql.admin import Administration
 from jmsql.cli.application import app as command
 from jmsql.worker import Application, HandlerBatch, HandlerCall
@@ -65,6 +66,35 @@ def test_handlers_add_messages_and_open_batches_in_the_transaction_of_a_test(jms
         assert {each.id for each in kept} == {batch.id}
         with pytest.raises(IllegalStateException, match="has returned"):
             kept[0].send("sites", "late")
+        database.rollback()
+
+
+def test_a_batch_checks_the_bodies_for_handlers_as_they_read_them(jmsql_clean_url: str) -> None:
+    app = Application()
+
+    @app.listener("days")
+    def close(day: date) -> None:
+        seen.append(day)
+
+    @app.listener("numbers")
+    def count(number: int) -> None:
+        seen.append(number)
+
+    seen.clear()
+    with psycopg.connect(jmsql_clean_url) as database:
+        with jmsql.batch(database, "closing", on_end=count, body=5) as batch:
+            for send in (batch.send, lambda handler, body: batch.send_many(handler, [date(2026, 11, 28), body])):
+                with pytest.raises(MessageFormatException, match="The body is not date"):
+                    send(close, "yesterday")
+            batch.send(close, date(2026, 11, 29))
+            batch.send_many(close, [date(2026, 11, 30)])
+        with pytest.raises(MessageFormatException, match="queue://numbers cannot take the callback of the batch 'x'"):
+            jmsql.batch(database, "x", on_success=count)
+        with pytest.raises(MessageFormatException, match="queue://numbers cannot take the callback of the batch 'x'"):
+            jmsql.batch(database, "x", on_failure=count, body="five")
+        app.drain(transaction=database)
+        assert seen == [date(2026, 11, 29), date(2026, 11, 30), 5]
+        assert batch.progress().done == 2
         database.rollback()
 
 

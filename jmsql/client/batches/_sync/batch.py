@@ -11,10 +11,11 @@ from jmsql.client._sync.connection.connection import Connection
 from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client._sync.session.session import Session
+from jmsql.client.destination_of import bodies_for, body_for
 from jmsql.client.enlistment import enlist
 from jmsql.client.sending._sync.send import send, send_many
 from jmsql.client.sending.options import SendOptions
-from jmsql.exceptions import IllegalStateException, InvalidDestinationException
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException, MessageFormatException
 from jmsql.messages import Message
 from jmsql.messages.properties import BATCH
 from jmsql.messages.types.values import Long
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 
 _LONGEST_NAME = 255
+_EXAMPLE = dict.fromkeys(("total", "done", "failed", "expired", "cancelled"), 1)
+"""The counts in the body of a callback."""
 _LOCK_TIMEOUT = 10.0
 
 
@@ -105,12 +108,12 @@ class Batch:
         Raises:
             IllegalStateException: The block is over, or the batch of the handler's message has ended.
             InvalidDestinationException: It does not exist, or is not a destination.
-            MessageFormatException: The body or a property cannot be encoded.
+            MessageFormatException: The body or a property cannot be encoded, or the handler would refuse it.
             MessageNotWriteableException: The body is a received message.
             JMSException: It was not sent; the message says why.
         """
         context = self._require_context()
-        return send(context, destination_of(destination), body, **self._with_batch(options))
+        return send(context, destination_of(destination), body_for(destination, body), **self._with_batch(options))
 
     def send_many(
         self,
@@ -130,7 +133,10 @@ class Batch:
             JMSException: As for `send`.
         """
         context = self._require_context()
-        return send_many(context, destination_of(destination), bodies, schema=self._schema, **self._with_batch(options))
+        checked = bodies_for(destination, bodies)
+        return send_many(
+            context, destination_of(destination), checked, schema=self._schema, **self._with_batch(options)
+        )
 
     def progress(self) -> BatchProgress:
         """Return the counts of its messages, as the session's transaction sees them.
@@ -238,20 +244,26 @@ def batch(
         TypeError: The name is not a `str`.
         ValueError: The name is empty or too long, or `keep` is negative.
         InvalidDestinationException: A callback's destination is not a queue with a name.
-        MessageFormatException: The body cannot be encoded.
+        MessageFormatException: The body cannot be encoded, or a handler would refuse it.
     """
     if not isinstance(name, str):
         raise TypeError(f"Expected the name of a batch as a str, got {name!r}.")
     if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
         raise ValueError(f"The name of a batch has 1 to {_LONGEST_NAME} printable characters, not {name[:300]!r}.")
-    encoded = None if body is None else message_of(body).encode()
     callbacks = []
     for event, destination in (("end", on_end), ("success", on_success), ("failure", on_failure)):
         if destination is not None:
             queue = destination_of(destination)
             if not isinstance(queue, Queue) or isinstance(queue, TemporaryQueue):
                 raise InvalidDestinationException(f"The end of a batch is told to a queue with a name, not to {queue}.")
-            callbacks.append(Callback(event, queue.name, encoded))
+            # A handler that cannot read the counts is refused now: its callback would be a dead letter.
+            try:
+                carried = body_for(destination, _EXAMPLE | {"batch": name} if body is None else body)
+            except MessageFormatException as error:
+                raise MessageFormatException(
+                    f"{queue} cannot take the callback of the batch {name!r}: {error}"
+                ) from error
+            callbacks.append(Callback(event, queue.name, None if body is None else message_of(carried).encode()))
     return Batch(target, name, schema, callbacks, seconds(keep, "keep"))
 
 
