@@ -33,8 +33,8 @@ _FORKED = "The connection belongs to the process that this one was forked from; 
 # close a circle raises IllegalStateException (`_wait_for` follows the graph).
 #
 # A forked child has copies of all sessions, whose sockets belong to the parent. `_leave_to_parent` marks them closed in
-# the child, without locks, since a thread of the parent may have held one as it forked, and sends nothing to the
-# server.
+# the child, and sends nothing to the server. It takes no lock, since a thread of the parent may have held it as it
+# forked, and replaces the one that the child's calls take.
 
 
 class OpenSession(Protocol):
@@ -149,7 +149,8 @@ class Sessions:
         self._client.closed = True
         self._client.started = False
         self._why_closed = _FORKED
-        for dispatcher in self._open.values():  # without the lock: one of the parent's threads may have had it
+        self._lock = threading.RLock()  # one of the parent's threads may have had the former one
+        for dispatcher in self._open.values():
             dispatcher.state.close(_FORKED)
 
     @contextmanager

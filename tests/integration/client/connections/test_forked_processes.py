@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import connection as pipes
 
 import psycopg
@@ -94,6 +95,17 @@ def test_a_requestor_of_a_closed_connection_says_so(connection: Connection, queu
     connection.close()
     with pytest.raises(IllegalStateException, match="The connection is closed"):
         requestor.request("too late", timeout=0.1)
+
+
+def test_child_is_refused_although_a_thread_has_the_lock_of_the_sessions(connection: Connection) -> None:
+    held = connection._sessions._lock
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(held.acquire).result()
+        try:
+            assert_refused(in_child(connection.create_session))
+            assert in_child(connection.close) is None
+        finally:
+            executor.submit(held.release).result()
 
 
 def test_parent_goes_on_when_the_child_closes_its_copy(connection: Connection, session: Session, queue: Queue) -> None:
