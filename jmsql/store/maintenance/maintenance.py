@@ -165,6 +165,8 @@ class Maintenance:
         self._lease: Lease | None = None
         self._standing: Standing | None = None
         self._next_run = 0.0
+        self._earliest_run = 0.0
+        """When a batch that may have ended has the next run come, on the monotonic clock."""
         self._next_look = 0.0
         self._next_shared_look = 0.0
         self._last_body = 0
@@ -186,13 +188,13 @@ class Maintenance:
         self._due_messages.check_soon()
 
     def batch_may_have_ended(self) -> None:
-        """Note that a transaction could not tell whether it has ended a batch."""
+        """Note that a transaction could not tell whether it has ended a batch; every role may say so, and often."""
         if self._lease is not None:
-            self._next_run = 0.0
+            self._next_run = min(self._next_run, self._earliest_run)
 
     def postpone(self) -> None:
         """Do nothing for a while: something went wrong. Another client may take the lease meanwhile."""
-        self._next_run = monotonic() + self._timings.maintenance_retry_delay
+        self._next_run = self._earliest_run = monotonic() + self._timings.maintenance_retry_delay
         self._due_messages.postpone(self._timings.maintenance_retry_delay)
 
     def move_due(self, runner: Runner) -> list[int]:
@@ -243,6 +245,7 @@ class Maintenance:
         except LeadershipLostError:
             self._lease = None
             logger.info("Another client does the maintenance now.")
+        self._earliest_run = monotonic() + _BATCH_PAUSE
 
     def take_released(self) -> list[MessageKey]:
         """Return the messages of dead clients that were released since the last call, also by a run that failed."""
