@@ -37,6 +37,7 @@ __all__ = [
     "check_function",
     "current",
     "ends_task",
+    "entered",
     "from_thread",
     "in_thread",
     "is_failure",
@@ -45,6 +46,7 @@ __all__ = [
     "opened_in_thread",
     "owning_loop",
     "sleep",
+    "taken_within",
     "try_acquire",
 ]
 

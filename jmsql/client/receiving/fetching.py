@@ -398,7 +398,7 @@ class HeldRows:
         """For how many seconds they are claimed; None: while the client lives. Claims write it."""
 
     def put_back(self, *rows: MessageRow) -> None:
-        """Hold messages again that were the next ones to deliver."""
+        """Hold messages as the next ones to deliver, newly claimed ones or those that were so before."""
         self.rows.extendleft(reversed(rows))
 
     def claim_for(self, seconds: float | None) -> None:

@@ -95,7 +95,10 @@ async def taken_within(lock: RLock, seconds: float) -> bool:
 
 
 def try_acquire(lock: RLock) -> AbstractContextManager[bool]:
-    """Enclose code that waits for nothing, so that no other task runs meanwhile; it gets whether the lock is free."""
+    """Enclose code that waits for nothing, so that no other task runs meanwhile; it gets whether the lock is free.
+
+    With threads the function of this name waits until it is.
+    """
     return _FREE if lock.is_free else _TAKEN
 
 

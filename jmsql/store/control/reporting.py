@@ -40,7 +40,7 @@ class Reporting:
         """The number of the client's connection."""
 
     def run(self, control: Runner) -> None:
-        """Write it down, if it is time to. An error here does not prevent the rest of the maintenance."""
+        """Write it down, if it is time to. An error here prevents none of the duties after it."""
         now = monotonic()
         if now < self._next_report:
             return
@@ -54,7 +54,7 @@ class Reporting:
             logger.warning("Counters were not recorded; retrying: %s", error)
 
     def seconds_to_next(self) -> float:
-        """Return infinity: maintenance wakes the thread often enough."""
+        """Return infinity: the thread wakes often enough without it, each `maintenance_interval`."""
         return math.inf
 
     def write_counters(self, control: Runner) -> None:

@@ -26,8 +26,9 @@ class Slots:
     """The duty to show that a client lives whose handlers hold slots.
 
     A slot is a claim, until its client is silent for too long: a process that is frozen keeps its claims, and gives its
-    slots back. Once it goes on, its calls end, since others may run in their place, and no call begins with a message
-    that was claimed before. Methods may be called from any thread.
+    slots back. It hears of that as soon as it goes on and shows that it lives: then its calls end, since others may run
+    in their place, also those that have begun since, and no other begins with a message that was claimed before.
+    Methods may be called from any thread.
 
     Args:
         wake: Wakes the control thread.

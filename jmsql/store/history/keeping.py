@@ -51,7 +51,7 @@ class QueuesWithHistory:
             self.found(runner.run(_find.bind()), new)
 
     def seconds_to_next(self) -> float:
-        """Return infinity: maintenance wakes the thread often enough."""
+        """Return infinity: the thread wakes often enough without it, each `maintenance_interval`."""
         return math.inf
 
     @property

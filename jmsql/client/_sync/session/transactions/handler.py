@@ -265,8 +265,10 @@ class _HandlerLocks(Locks):
 
     def __init__(self, database: Lease, redelivery: Redelivery) -> None:
         super().__init__(database, redelivery)
+        # The session's thread or task writes all fields; in its place, once its handler does not end, the thread that
+        # settles the message (`HandlerCall.expire`), with the session's lock from the rollback on.
         self.handled: list[_Claimed] = []
-        """The message, or the chunk or a part of it. The session's thread or task writes it."""
+        """The message, or the chunk or a part of it."""
         self.result: Query[None] | None = None
         """Stores the result of the message with the commit; None: no result is kept."""
         self.set_aside: dict[int, _Claimed] = {}
