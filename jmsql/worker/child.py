@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import wait
 from functools import partial
@@ -56,7 +57,7 @@ _JMS_ERROR = 3
 # interrupted and rolled back within `rollback_timeout`. A process that retires waits for its handlers without a limit
 # before that. If handlers were cut off, the process ends by `os._exit`: Python would wait for what they have started,
 # executors and threads that are no daemons. The supervisor kills a process at the drain timeout plus `exit_timeout`, if
-# it has told the process to end. A process that retires, or has lost its supervisor, may wait at its exit for longer.
+# it has told the process to end. A process that retires, or has lost its supervisor, waits at its exit for as long.
 #
 # Objects that were loaded at the start are frozen for the garbage collector. To collect them at the exit would take
 # half as long as loading them.
@@ -239,7 +240,22 @@ def main() -> NoReturn:
     # Python's end takes the handler away, and a process whose work is done would be killed, as if that was cut off.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if exit_code == CUT_OFF:  # at its exit, Python would wait for threads that the handler has started
-        logging.shutdown()
-        sys.stdout.flush()
-        os._exit(exit_code)
+        _exit_at_once(exit_code)
+    limit = threading.Timer(settings.drain_timeout + settings.timings.exit_timeout, _leave_threads, [name, exit_code])
+    limit.daemon = True
+    limit.start()
     sys.exit(exit_code)
+
+
+def _leave_threads(name: str, exit_code: int) -> None:
+    """End the process, which has waited long enough at its exit for threads that handlers have started."""
+    others = [each.name for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
+    left = f"its threads {', '.join(others)}" if others else "its functions at exit"
+    logger.warning("%s has handled its messages, and ends without %s.", name, left)
+    _exit_at_once(exit_code)
+
+
+def _exit_at_once(exit_code: int) -> NoReturn:
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(exit_code)

@@ -74,6 +74,28 @@ def test_a_message_that_takes_long_finishes_while_another_process_goes_on(
     assert worker.stop() == 0
 
 
+STARTING_A_THREAD = """
+import threading
+
+
+@app.listener("orders")
+def handle(message, database):
+    threading.Thread(target=time.sleep, args=[600], name="mailer", daemon=False).start()
+    store(database, message)
+"""
+
+
+def test_a_process_that_retires_ends_without_the_threads_that_its_handlers_have_left(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
+) -> None:
+    worker = start_worker(STARTING_A_THREAD, "--max-messages", "1", "--drain-timeout", "0.5")
+    send(jmsql_factory, "orders", "a")
+    worker.wait_for_log("worker 1 has handled its messages, and ends without its threads mailer")
+    worker.wait_for_log("worker 1 has ended")
+    assert database.handled() == [("a", 1)]
+    assert worker.stop() == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_process_that_retires_can_still_be_ended(
     number: signal.Signals, start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
