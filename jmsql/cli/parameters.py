@@ -13,8 +13,14 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
+IDENTIFIER = "NUMBER"
+"""The metavar of an option that takes an identifier of 64 bits, as arguments do."""
+
 _LARGEST = 2**63 - 1000
-"""Bound of numbers without one of their own; a statement may add some to it before PostgreSQL's bigint ends."""
+"""Bound of seconds and of identifiers; a statement may add some to it before PostgreSQL's bigint ends."""
+
+_LARGEST_COUNT = 2**31 - 1000
+"""Bound of all other integers, which PostgreSQL's integer holds."""
 
 
 def convert_only_what_needs_it(command: Any) -> None:
@@ -55,10 +61,11 @@ class _Processing:
 
     def _bounded(self, context: Any, value: Any) -> Any:
         """Refuse a number that is too large by its option's name; PostgreSQL would name none."""
-        if isinstance(value, int | float) and not -_LARGEST <= value <= _LARGEST:  # NaN is not, either
-            raise typer.BadParameter(
-                f"Expected a number up to {_LARGEST:,}, got {value}.", ctx=context, param=self._parameter
-            )
+        parameter = self._parameter
+        is_identifier = parameter.param_type_name == "argument" or parameter.metavar == IDENTIFIER
+        largest = _LARGEST_COUNT if isinstance(value, int) and not is_identifier else _LARGEST
+        if isinstance(value, int | float) and not -largest <= value <= largest:  # NaN is not, either
+            raise typer.BadParameter(f"Expected a number up to {largest:,}, got {value}.", ctx=context, param=parameter)
         return value
 
 

@@ -9,6 +9,7 @@ import typer
 from jmsql.cli.monitoring.keep_days import answer_kept, keep_days_option
 from jmsql.cli.options import Json, Schema, Url, open_database
 from jmsql.cli.output import print_rows, remark_unseen
+from jmsql.cli.parameters import IDENTIFIER
 from jmsql.store.administration.activity import Activity
 
 
@@ -24,7 +25,7 @@ def activity(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The maximum number; the last ones.")] = 50,
     before: Annotated[
-        int | None, typer.Option(min=1, metavar="NUMBER", help="Only actions with lower numbers.", show_default=False)
+        int | None, typer.Option(min=1, metavar=IDENTIFIER, help="Only actions with lower numbers.", show_default=False)
     ] = None,
     keep_days: Annotated[int | None, keep_days_option("actions", 36_500, "note none")] = None,
     url: Url = None,

@@ -30,19 +30,38 @@ NOWHERE = "postgresql://app@localhost:1/shop"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "option"),
+    ("arguments", "option", "largest"),
     [
-        (("queues", "--limit", str(2**63)), "--limit"),
-        (("history", "list", "--limit", str(10**30)), "--limit"),
-        (("batch", "show", str(2**63)), "BATCH"),
-        (("doctor", "--longest-claim", "inf"), "--longest-claim"),
+        (("queues", "--limit", str(2**31)), "--limit", "2,147,482,648"),
+        (("batch", "list", "--limit", str(2**31)), "--limit", "2,147,482,648"),
+        (("history", "list", "--limit", str(10**30)), "--limit", "2,147,482,648"),
+        (("destination", "set", "orders", "--maximum-deliveries", str(2**31)), "--maximum-deliveries", "2,147,482,648"),
+        (("activity", "--before", str(2**63)), "--before", "9,223,372,036,854,774,808"),
+        (("batch", "show", str(2**63)), "BATCH", "9,223,372,036,854,774,808"),
+        (("doctor", "--longest-claim", "inf"), "--longest-claim", "9,223,372,036,854,774,808"),
     ],
 )
-def test_a_number_too_large_for_postgresql_is_refused_by_its_name(arguments: tuple[str, ...], option: str) -> None:
+def test_a_number_too_large_for_postgresql_is_refused_by_its_name(
+    arguments: tuple[str, ...], option: str, largest: str
+) -> None:
     result = CliRunner().invoke(app, arguments, env={"JMSQL_URL": NOWHERE})
     assert result.exit_code == 2
     assert f"Invalid value for '{option}'" in result.stderr
-    assert "Expected a number up to 9,223,372,036,854,774,808" in result.stderr
+    assert f"Expected a number up to {largest}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("activity", "--before", str(2**31)),
+        ("batch", "show", str(2**31)),
+        ("doctor", "--longest-claim", str(2**31)),
+    ],
+)
+def test_identifiers_and_seconds_may_take_64_bits(arguments: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, arguments, env={"JMSQL_URL": NOWHERE})
+    assert result.exit_code != 2
+    assert "Invalid value" not in result.stderr
 
 
 PROGRAM = """
