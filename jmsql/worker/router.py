@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack
 
 from jmsql.client._sync.administration.schedule_definition import make_schedule
+from jmsql.exceptions import InvalidDestinationException
 from jmsql.public_names import set_module
 from jmsql.store.schedules.definition import Schedule
 from jmsql.values.destinations import Destination, Queue, Topic, require_destination
@@ -129,6 +130,10 @@ class Router:
                 results are to be kept for 0 s, of a topic's messages or of chunks; the chunk has no message, or more
                 than 1,000, or its handler is not transacted; or `at_most` is less than 1, or for chunks.
         """
+        if callable(destination):
+            raise InvalidDestinationException(
+                f"The decorator of {name_of(destination)} names no destination: write @app.listener('orders')."
+            )
         final = exception_classes(no_retry_for)
         answers = None if reply_to is None else _destination(reply_to)
         found = _destination(destination)

@@ -300,10 +300,7 @@ def _read(
         annotation = kinds.by_name.get(name)
     possible = _POSSIBLE.format(_IN_EVENT_LOOP if is_async else _IN_THREADS)
     if annotation is None:
-        raise TypeError(
-            f"The handler {handler} has the parameter {parameter}, of which nothing says the value. A parameter is "
-            f"{possible}."
-        )
+        raise _refusal(parameter, handler, possible)
     kind = _class_of(annotation)
     may_be_provided = kind if provides is None or kind in provides else None
     if may_be_provided is not None and provides is not None:
@@ -329,6 +326,19 @@ def _read(
             ) from error
         given = Parameter(name, _reading(read), body=annotation, reads_message=True)
     return given._replace(provided_as=may_be_provided)
+
+
+def _refusal(parameter: inspect.Parameter, handler: str, possible: str) -> TypeError:
+    """Return the error of a parameter without an annotation whose name says nothing."""
+    if parameter.name == "self":
+        return TypeError(
+            f"The handler {handler} is a method without its object. Register the method of an object: "
+            "app.listener('mail')(Mailer().send)."
+        )
+    return TypeError(
+        f"The handler {handler} has the parameter {parameter}, of which nothing says the value. A parameter is "
+        f"{possible}."
+    )
 
 
 def _class_of(annotation: Any) -> type[Any] | None:

@@ -175,6 +175,27 @@ def test_an_option_of_another_type_is_refused(option: str, value: Any, refusal: 
         Application().listener("orders", **options)(named)
 
 
+def test_a_decorator_without_a_destination_is_refused_with_the_form() -> None:
+    bare: Any = Application().listener
+    with pytest.raises(
+        InvalidDestinationException, match=r"decorator of .*named names no .*: write @app.listener\('orders"
+    ):
+        bare(named)
+
+
+def test_a_method_is_registered_with_its_object() -> None:
+    class Mailer:
+        def send(self, body: str) -> None: ...
+
+    application = Application()
+    with pytest.raises(
+        TypeError, match=r"Mailer.send is a method without its object.*app.listener\('mail'\)\(Mailer\("
+    ):
+        application.listener("mail")(Mailer.send)
+    application.listener("mail")(Mailer().send)
+    assert [each.name for each in application.listeners[0].parameters] == ["body"]
+
+
 def test_a_listeners_facts_are_in_its_description() -> None:
     application = Application()
     application.listener("orders", selector="weight > 1", transacted=False, concurrency=3)(named_message)
