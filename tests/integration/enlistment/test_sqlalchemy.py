@@ -93,6 +93,18 @@ class TestSession:
             assert not sqlalchemy.inspect(order).expired
             assert order in database
 
+    def test_it_begins_no_transaction_where_only_the_application_may(
+        self, engine: sqlalchemy.Engine, orders_announced: Numbers
+    ) -> None:
+        with orm.Session(engine, autobegin=False) as database:
+            context = jmsql.enlist(database)
+            with pytest.raises(jmsql.JMSException, match="Autobegin is disabled"):
+                context.create_producer().send(ORDERS, {"number": 1})
+            assert not database.in_transaction()
+            with database.begin():
+                context.create_producer().send(ORDERS, {"number": 2})
+        assert orders_announced() == [2]
+
 
 class TestConnection:
     def test_the_callers_statements_go_on_after_a_send_that_is_refused(
@@ -131,6 +143,16 @@ class TestAsyncSession:
         with pytest.raises(jmsql.IllegalStateException, match="enlist it again"):
             await context.create_producer().send(ORDERS, {"number": 2})
         assert orders_announced() == [1]
+
+    async def test_it_begins_no_transaction_where_only_the_application_may(
+        self, async_engine: AsyncEngine, orders_announced: Numbers
+    ) -> None:
+        async with AsyncSession(async_engine, autobegin=False) as database:
+            with pytest.raises(jmsql.JMSException, match="Autobegin is disabled"):
+                await jmsql.asyncio.send(database, ORDERS, {"number": 1})
+            async with database.begin():
+                await jmsql.asyncio.send(database, ORDERS, {"number": 2})
+        assert orders_announced() == [2]
 
     async def test_a_connection_that_is_not_connected_yet_is_refused(self, async_engine: AsyncEngine) -> None:
         with pytest.raises(TypeError, match="async with"):
