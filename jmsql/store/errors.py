@@ -152,6 +152,12 @@ def was_interrupted(error: BaseException) -> bool:
     return _sqlstate(_driver_error(error)) == "57014"
 
 
+def lacks_privilege(error: BaseException) -> bool:
+    """Tell whether `error` says that the role lacks a privilege, and no policy or function has refused more exactly."""
+    origin = _driver_error(error)
+    return _sqlstate(origin) == "42501" and _source_file(origin) == "aclchk.c"
+
+
 def translate(error: BaseException, doing: str) -> JMSException:
     """Turn an error of the driver or of SQLAlchemy into the JMS exception for it; one that is, stays as it is."""
     if isinstance(error, JMSException):

@@ -95,9 +95,27 @@ class Query(Generic[T_co]):
         """The statement's action, the first words of an error."""
         return self.statement.doing.format_map(self.parameters)
 
+    def doing_as(self, role: str | None) -> str:
+        """Return the action for an error of a role without the privilege: a send names its destinations."""
+        text = self.doing
+        for parameter, kind in _TARGETS.items() if text in _SENDING else ():
+            value = self.parameters.get(parameter)
+            if isinstance(value, str):
+                # The literal of an array names a destination for each message.
+                names = dict.fromkeys(_quoted(value)) if value.startswith("{") else [f'"{value}"']
+                text += f" to the {kind} {', '.join(names)}"
+                break
+        return text if role is None else f'{text} as the role "{role}"'
+
     def __iter__(self) -> Generator[Query[Any], Any, T_co]:
         result: T_co = yield self
         return result
+
+
+_SENDING = {"sending", "publishing"}
+_TARGETS = {"topic": "topic", "destination": "queue", "queues": "queue"}
+"""The parameters of sends that name their destinations."""
+_quoted = re.compile(r'"(?:[^"\\]|\\.)*"').findall
 
 
 class CannotCopyError(Exception):

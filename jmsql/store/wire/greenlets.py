@@ -36,6 +36,10 @@ class GreenletRunner(Runner):
     def is_idle(self) -> bool:
         return self._runner.is_idle
 
+    @property
+    def role(self) -> str | None:
+        return self._runner.role
+
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         await_only(self._runner.wait_for_others())
         return await_only(tasks.run_to_completion(self._runner.execute(statement, parameters)))

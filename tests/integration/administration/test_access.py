@@ -681,6 +681,27 @@ class TestOfRefusedSends:
         with pytest.raises(JMSSecurityException, match=refused), jmsql.batch(connect("producer"), "b", on_end=secret):
             pass
 
+    @pytest.mark.parametrize("transacted", [False, True])
+    @pytest.mark.parametrize("number", [1, 2])
+    @pytest.mark.parametrize("destination", [ORDERS, PRICES])
+    def test_of_a_role_that_only_browses(
+        self, connect: Connect, granted: dict[str, str], transacted: bool, number: int, destination: Destination
+    ) -> None:
+        """It has no privilege at all to insert, which PostgreSQL checks before any policy."""
+        kind = "topic" if isinstance(destination, Topic) else "queue"
+        named = rf'sending to the {kind} "{destination.name}" as the role "{granted["browser"]}": .*destination grant'
+        named = named.replace("sending", "(sending|publishing)")
+        session = connect("browser").create_session(transacted)
+        with pytest.raises(JMSException, match=named):
+            send_texts(session, destination, *"ab"[:number])
+
+    def test_of_a_role_that_only_browses_in_an_enlisted_transaction(
+        self, url_of: Callable[[str], str], granted: dict[str, str]
+    ) -> None:
+        named = f'sending to the queue "orders" as the role "{granted["browser"]}"'
+        with psycopg.connect(url_of("browser")) as transaction, pytest.raises(JMSSecurityException, match=named):
+            enlist(transaction).create_producer().send(ORDERS, "a")
+
     def test_in_sql(self, url_of: Callable[[str], str], granted: dict[str, str], secret: Queue) -> None:
         named = f'role "{granted["producer"]}" may not send to '
         with psycopg.connect(url_of("producer"), autocommit=True) as plain:

@@ -20,7 +20,7 @@ from jmsql.concurrency.tasks import Lock, interruptible, run_to_completion, shie
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.logs import contained_logger
 from jmsql.store.connections.engine import LENT, synchronous
-from jmsql.store.errors import is_connection_lost, translate
+from jmsql.store.errors import is_connection_lost, lacks_privilege, translate
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.receive import Client
 from jmsql.store.statement import Query, Steps
@@ -349,7 +349,7 @@ class Lease:
         if isinstance(link, NoLink):
             return None
         end = await link.prepare_commit(last, question)
-        return await self._end(link, "committing", end, "Look for its effects before doing it again.")
+        return await self._end(link, "committing", end, "Look for its effects before doing it again.", last)
 
     async def prepare(self, identifier: str) -> None:
         """Prepare the transaction, so that any client can commit it or roll it back, and have none open then.
@@ -365,7 +365,14 @@ class Lease:
         prepare = partial(link.prepare, identifier)
         await self._end(link, "preparing", prepare, "If tpc_recover() returns the transaction, it is prepared.")
 
-    async def _end(self, link: OwnLink, doing: str, end: Callable[[], Coroutine[Any, Any, T]], advice: str) -> T:
+    async def _end(
+        self,
+        link: OwnLink,
+        doing: str,
+        end: Callable[[], Coroutine[Any, Any, T]],
+        advice: str,
+        last: Sequence[Query[Any]] = (),
+    ) -> T:
         if link.driver.pgconn.transaction_status == IN_ERROR:
             aborted = link.aborted()
             await self.rollback()
@@ -379,6 +386,8 @@ class Lease:
                 raise JMSException(
                     f"The connection was cut while {doing}; whether it took effect is not known. {advice}", "08007"
                 ) from error
+            if last and lacks_privilege(error):
+                doing = "; ".join(each.doing_as(link.driver.info.user) for each in last)
             failure = translate(error, doing)
             failure.__cause__ = error
             await self.rollback()

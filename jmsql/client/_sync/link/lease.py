@@ -21,7 +21,7 @@ from jmsql.concurrency.threads import Lock
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.logs import contained_logger
 from jmsql.store.connections.engine import LENT, synchronous
-from jmsql.store.errors import is_connection_lost, translate
+from jmsql.store.errors import is_connection_lost, lacks_privilege, translate
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.receive import Client
 from jmsql.store.statement import Query, Steps
@@ -347,7 +347,7 @@ class Lease:
         if isinstance(link, NoLink):
             return None
         end = link.prepare_commit(last, question)
-        return self._end(link, "committing", end, "Look for its effects before doing it again.")
+        return self._end(link, "committing", end, "Look for its effects before doing it again.", last)
 
     def prepare(self, identifier: str) -> None:
         """Prepare the transaction, so that any client can commit it or roll it back, and have none open then.
@@ -363,7 +363,14 @@ class Lease:
         prepare = partial(link.prepare, identifier)
         self._end(link, "preparing", prepare, "If tpc_recover() returns the transaction, it is prepared.")
 
-    def _end(self, link: OwnLink, doing: str, end: Callable[[], T], advice: str) -> T:
+    def _end(
+        self,
+        link: OwnLink,
+        doing: str,
+        end: Callable[[], T],
+        advice: str,
+        last: Sequence[Query[Any]] = (),
+    ) -> T:
         if link.driver.pgconn.transaction_status == IN_ERROR:
             aborted = link.aborted()
             self.rollback()
@@ -377,6 +384,8 @@ class Lease:
                 raise JMSException(
                     f"The connection was cut while {doing}; whether it took effect is not known. {advice}", "08007"
                 ) from error
+            if last and lacks_privilege(error):
+                doing = "; ".join(each.doing_as(link.driver.info.user) for each in last)
             failure = translate(error, doing)
             failure.__cause__ = error
             self.rollback()

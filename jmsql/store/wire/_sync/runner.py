@@ -16,7 +16,7 @@ import psycopg
 from jmsql.concurrency.threads import sleep
 from jmsql.exceptions import JMSException
 from jmsql.store.connections._sync.cursor import OwnCursor
-from jmsql.store.errors import is_driver_error, jms_errors, translate
+from jmsql.store.errors import is_driver_error, jms_errors, lacks_privilege, translate
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
 from jmsql.store.wire.exchange import (
     BEGIN,
@@ -67,6 +67,11 @@ class Runner(ABC):
     def is_idle(self) -> bool:
         """True if no transaction is open."""
 
+    @property
+    def role(self) -> str | None:
+        """The role that has connected; None: it is not known."""
+        return None
+
     @abstractmethod
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         """Run SQL. Errors are the driver's own."""
@@ -107,7 +112,10 @@ class Runner(ABC):
                             result = self.copy(statement, query.data)
                     except Exception as error:
                         if is_driver_error(error) or isinstance(error, OSError):
-                            raise translate(error, query.doing) from error
+                            # PostgreSQL checks privileges before policies, whose functions name both, and tells
+                            # the table alone. The role may be another one, which the application has set since.
+                            doing = query.doing_as(self.role) if lacks_privilege(error) else query.doing
+                            raise translate(error, doing) from error
                         raise
                     outcome = query.statement.decode(result)
                 except BaseException as error:  # noqa: BLE001 - for the decision to handle, or to pass on
@@ -188,6 +196,10 @@ class PsycopgRunner(Runner):
     @property
     def is_idle(self) -> bool:
         return self.connection.pgconn.transaction_status == IDLE
+
+    @property
+    def role(self) -> str | None:
+        return self.connection.info.user
 
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         # A cancellation request hits whatever the connection runs, so it is safe only under the connection's lock.
@@ -502,6 +514,10 @@ class WireRunner(Runner):
         waited for, and may notify them; it writes no rows."""
         self.answer: Any = None
         """The answer after the last statement; None: nothing was asked or answered, as through a pooler."""
+
+    @property
+    def role(self) -> str | None:
+        return self.connection.info.user
 
     @property
     def is_idle(self) -> bool:
