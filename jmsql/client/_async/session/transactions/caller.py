@@ -220,7 +220,7 @@ class SessionTransaction(CallerTransaction):
                 "The scoped_session has another session than at the enlistment, and would commit that one: after "
                 "remove(), and in another thread, enlist it again."
             )
-        # It begins the session's transaction, or refuses to: with `autobegin=False` the application begins each one, and
+        # This begins the transaction, or refuses to: with `autobegin=False` the application begins each one, and
         # would not commit another.
         self._joined = transaction = ConnectionTransaction(await self._session.connection())
         runner = await transaction.runner(schema)
