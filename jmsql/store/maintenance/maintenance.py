@@ -138,6 +138,19 @@ class _Untold:
     released: list[MessageKey]
 
 
+@dataclasses.dataclass
+class _BatchLooks:
+    """The times of looks at batches of which no transaction could tell that they have ended.
+
+    Args:
+        pause: Seconds before the next look while some stay undecided; doubles each time.
+        earliest: When a notification may have the next look come, on the monotonic clock.
+    """
+
+    pause: float = _BATCH_PAUSE
+    earliest: float = 0.0
+
+
 class Maintenance:
     """The work that one client does for all: `do_all` in steps and by tasks, and `move_due`.
 
@@ -165,12 +178,10 @@ class Maintenance:
         self._lease: Lease | None = None
         self._standing: Standing | None = None
         self._next_run = 0.0
-        self._earliest_run = 0.0
-        """When a batch that may have ended has the next run come, on the monotonic clock."""
         self._next_look = 0.0
         self._next_shared_look = 0.0
         self._last_body = 0
-        self._batch_pause = _BATCH_PAUSE
+        self._batches = _BatchLooks()
         self._untold = _Untold([], [])
 
     def seconds_to_next(self) -> float:
@@ -190,11 +201,11 @@ class Maintenance:
     def batch_may_have_ended(self) -> None:
         """Note that a transaction could not tell whether it has ended a batch; every role may say so, and often."""
         if self._lease is not None:
-            self._next_run = min(self._next_run, self._earliest_run)
+            self._next_run = min(self._next_run, self._batches.earliest)
 
     def postpone(self) -> None:
         """Do nothing for a while: something went wrong. Another client may take the lease meanwhile."""
-        self._next_run = self._earliest_run = monotonic() + self._timings.maintenance_retry_delay
+        self._next_run = self._batches.earliest = monotonic() + self._timings.maintenance_retry_delay
         self._due_messages.postpone(self._timings.maintenance_retry_delay)
 
     def move_due(self, runner: Runner) -> list[int]:
@@ -245,7 +256,7 @@ class Maintenance:
         except LeadershipLostError:
             self._lease = None
             logger.info("Another client does the maintenance now.")
-        self._earliest_run = monotonic() + _BATCH_PAUSE
+        self._batches.earliest = monotonic() + _BATCH_PAUSE
 
     def take_released(self) -> list[MessageKey]:
         """Return the messages of dead clients that were released since the last call, also by a run that failed."""
@@ -347,11 +358,10 @@ class Maintenance:
     def _check_batches(self, runner: Runner) -> bool:
         # A batch without an answer waits for another transaction's commit, or longer for a prepared transaction.
         is_unknown = runner.run(check_batches(_BATCH_LIMIT)) > 0
-        self._batch_pause = (
-            min(2 * self._batch_pause, self._timings.maintenance_interval) if is_unknown else _BATCH_PAUSE
-        )
+        batches = self._batches
+        batches.pause = min(2 * batches.pause, self._timings.maintenance_interval) if is_unknown else _BATCH_PAUSE
         if is_unknown:
-            self._next_run = min(self._next_run, monotonic() + self._batch_pause)
+            self._next_run = min(self._next_run, monotonic() + batches.pause)
         return False
 
     def _forget_temporary(self, runner: Runner) -> bool:
