@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -96,6 +97,22 @@ def _is_lost_by_asyncpg(error: BaseException) -> bool:
     return _is_of_asyncpg(error, "InterfaceError") and "connection is closed" in str(error)
 
 
+def _has_several_results(error: BaseException) -> bool:
+    """Tell whether `error` is psycopg's for BEGIN, COMMIT or ROLLBACK with more than one result.
+
+    The last one is then the end of the connection: PgBouncer passes the server's last words on, or its answer, and adds
+    its own error. psycopg raises neither of them.
+    """
+    return (
+        isinstance(error, psycopg.InternalError)
+        and error.sqlstate is None
+        and _SEVERAL_RESULTS.match(str(error)) is not None
+    )
+
+
+_SEVERAL_RESULTS = re.compile(r"received \d+ results from command")
+
+
 def is_driver_error(error: BaseException) -> bool:
     """Tell whether `error` is one of psycopg, of asyncpg or of SQLAlchemy, or says that a text cannot be encoded."""
     return (
@@ -128,6 +145,8 @@ def is_connection_lost(error: BaseException) -> bool:
     """Tell whether `error` says that the connection to the server is gone."""
     error = _driver_error(error)
     code = _sqlstate(error)
+    if _has_several_results(error):
+        return True
     if code is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) or _is_lost_by_asyncpg(error)
     if not (isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) or _is_of_asyncpg(error)):
@@ -191,7 +210,7 @@ def _from_driver(origin: BaseException, detail: str, doing: str) -> JMSException
         )
     if _is_of_sqlalchemy(origin, "TimeoutError") or _is_of_psycopg_pool(origin, "PoolTimeout", "TooManyRequests"):
         return ResourceAllocationException(f"{doing}: no connection of the pool became free in time.")
-    if isinstance(origin, psycopg.OperationalError):
+    if isinstance(origin, psycopg.OperationalError) or _has_several_results(origin):
         return _without_code(detail, doing)
     if _is_lost_by_asyncpg(origin):
         return JMSException(f"{doing}: the connection to PostgreSQL was lost ({detail}).", _CONNECTION_LOST)
