@@ -37,6 +37,10 @@ _LATE = """least(b.lowest, (
                                       and pg_visible_in_snapshot(late.transaction_id, pg_current_snapshot()) end))"""
 """The lowest sequence to read where transactions may have late messages (`store.receiving.late_messages`)."""
 
+_BOUNDS = "unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)"
+_LATE_BOUNDS = f"(select b.inverse_priority, {_LATE} as lowest from {_BOUNDS} offset 0) as b"
+"""The same, with the sequences from which the scan has to read, and to which `_HAS_DELIVERIES` has to refer, too."""
+
 _OWN = "pg_current_xact_id_if_assigned() as own"
 """The number that the scan's transaction has before it locks the first row."""
 
@@ -157,13 +161,13 @@ def candidates(
         f"""
         found as materialized (
             select found.*
-            from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
+            from {_LATE_BOUNDS if late else _BOUNDS}
             cross join lateral (
                 select m.ctid as address, {columns}, {_OWN}
                 from jmsql_internal.message m
                 left join {delivery} on true
                 where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
-                  and m.sequence between {_LATE if late else "b.lowest"} and {LAST_SEQUENCE}
+                  and m.sequence between b.lowest and {LAST_SEQUENCE}
                   and {_is_unlocked("m")} and {is_wanted}
                 order by m.queue_id, m.inverse_priority, m.sequence
                 limit %(limit)s
@@ -291,14 +295,14 @@ def grouped_candidates(
         f"""{place}
         candidate as materialized (
             select found.*
-            from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
+            from {_LATE_BOUNDS if late else _BOUNDS}
             cross join lateral ({of_places}
                 select locked.* from (
                     select m.ctid as address, {_OWN}
                     from jmsql_internal.message m
                     left join {by_key("delivery", "d", "m", _HAS_DELIVERIES)} on true
                     where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
-                      and m.sequence between {_LATE if late else "b.lowest"} and {LAST_SEQUENCE}
+                      and m.sequence between b.lowest and {LAST_SEQUENCE}
                       and {_is_unlocked("m")} and {is_wanted}
                       and (m.group_hash is null or not {waits})
                     order by m.queue_id, m.inverse_priority, m.sequence) in_order

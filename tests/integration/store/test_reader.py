@@ -9,8 +9,8 @@ from jmsql.selectors import Selector
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.late_messages import ScanStart
 from jmsql.store.receiving.reader import QueueReader, ScanPosition
-from jmsql.store.receiving.receive import claim, dequeue, highest_sequences, lock
-from jmsql.store.rows.message_rows import LastRow
+from jmsql.store.receiving.receive import GroupScan, claim, dequeue, highest_sequences, lock
+from jmsql.store.rows.message_rows import LastRow, MessageRow
 from jmsql.store.sending.send import send as store_send
 from jmsql.store.statement import Steps
 from jmsql.testing import wait_for
@@ -266,6 +266,27 @@ def test_places_without_messages_do_not_narrow_later_scans(client: Client, queue
     client.run(reader.read(100, look_everywhere=False))
 
     assert len(client.run(reader.read(100, look_everywhere=False))) == 100
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_claims_that_a_scan_for_late_messages_meets_again_hide_no_others(
+    client: Client, open_client: OpenClient, queue_id: int, limit: int
+) -> None:
+    running = open_client(transactions=True)
+    running.rows("select pg_current_xact_id()")
+    texts = [str(number) for number in range(2 * limit)]
+    send(client, *texts)
+
+    def fetch(
+        queue_id: int, selector: Selector | None, start: ScanStart, limit: int, groups: GroupScan | None = None
+    ) -> Steps[list[MessageRow]]:
+        return claim(queue_id, selector, start, limit, connection_id=1, groups=groups)
+
+    reader = QueueReader(queue_id, None, fetch, ScanPosition(3600.0))
+    assert bodies(client.run(reader.read(limit))) == texts[:limit]
+    running.connection.commit()
+
+    assert bodies(client.run(reader.read(limit, look_everywhere=False))) == texts[limit:]
 
 
 def test_a_claim_is_tried_again_after_a_delivery_was_recorded_meanwhile(client: Client, queue_id: int) -> None:
