@@ -117,7 +117,8 @@ def _everything(runner: PsycopgRunner, thresholds: Thresholds) -> Iterator[Findi
     if all(each.health is not Health.problem for each in schema):
         yield from _contents(runner, thresholds)
     yield _pooler(runner.is_pooled)
-    yield from _examined("notifications", lambda: [_notifications(runner)])
+    test = _notification_queue if server.in_recovery else _notifications  # no session can listen on a standby
+    yield from _examined("notifications", lambda: [test(runner)])
     yield from _server_contents(runner, thresholds, schema)
 
 

@@ -21,6 +21,7 @@ from jmsql.values.duration import seconds
 if TYPE_CHECKING:
     from jmsql.client._sync.administration.administration import Administration
     from jmsql.client._sync.connection.factory import ConnectionFactory
+    from jmsql.client.results._sync.result import Result
     from jmsql.store.connections.database_url import Place
 
 
@@ -236,6 +237,14 @@ class DatabaseAddress(NamedTuple):
         from jmsql.client._sync.administration.administration import Administration
 
         return Administration(self.url, schema=self.schema, actor=_user())
+
+    def result(self, message_id: str) -> Result:
+        """Return the result of a message of it. A standby answers, too: no client is registered for the question."""
+        from jmsql.client._sync.link.opening import open_runner
+        from jmsql.client.results._sync.result import result
+
+        with open_runner(self.url, self.schema) as runner:
+            return result(runner.connection, message_id, schema=self.schema)
 
 
 def _user() -> str | None:

@@ -100,10 +100,7 @@ def show_result(
 
     Example: `jmsql result show ID:2f1d4c1e-0b1a-4c55-a0f3-000000000001`
     """
-    from jmsql.client.results._sync.result import result
-
-    with open_database(url, schema).factory().create_connection() as connection:
-        found = result(connection, message_id)
+    found = open_database(url, schema).result(message_id)
     document = {
         name: getattr(found, name)
         for name in ("id", "state", "destination", "deliveries", "value", "error", "progress", "note", "sent_at",

@@ -18,7 +18,6 @@ from jmsql.cli.messages.documents import (
 )
 from jmsql.cli.messages.sources import ClientId, Source, SubscriptionName
 from jmsql.cli.options import (
-    DatabaseAddress,
     DestinationName,
     Json,
     Schema,
@@ -136,16 +135,9 @@ def show(
     remark_unseen(sees_all=sees_all)
     if not found and not past:
         typer.echo(f"There is no message {message_id} in a queue or a subscription, and none in the history.", err=True)
-        if _has_result(open_database(url, schema), message_id):
+        if open_database(url, schema).result(message_id).state != "unknown":
             typer.echo(f"Its result is stored: `jmsql result show {message_id}`.", err=True)
         raise typer.Exit(NOTHING_FOUND)
-
-
-def _has_result(database: DatabaseAddress, message_id: str) -> bool:
-    from jmsql.client.results._sync.result import status
-
-    with database.factory().create_connection() as connection:
-        return status(connection, message_id) != "unknown"
 
 
 def _place(found: FoundMessage) -> dict[str, Any]:
