@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jmsql.cli.options import Json, Schema, Url, Yes, command_group, confirm, open_database
-from jmsql.cli.output import answer, console, print_json, print_table, table
+from jmsql.cli.output import answer, console, print_json, print_table, remark_more, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,9 @@ def list_batches(
     Example: `jmsql batch list --limit 5`
     """
     with open_database(url, schema).administration() as administration:
-        _print(administration.batches(name, limit=limit), as_json=as_json)
+        found = administration.batches(name, limit=limit + 1)
+    _print(found[:limit], as_json=as_json)
+    remark_more(len(found), limit)
 
 
 @application.command("show")

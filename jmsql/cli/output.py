@@ -140,6 +140,12 @@ def remark_unseen(*, sees_all: bool) -> None:
         typer.echo("Messages that the role may not browse are not shown.", err=True)
 
 
+def remark_more(found: int, limit: int, other: str = "") -> None:
+    """Say on standard error, if more rows were found than are shown, that there are more."""
+    if found > limit:
+        typer.echo(f"There are more than {limit:,}: --limit shows more of them{other}.", err=True)
+
+
 def shown_number(value: int | BoundedCount | None) -> str:
     """Return a number for people; a question mark for one that the role may not know."""
     return "?" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jmsql.cli.options import Json, Schema, Url, command_group, open_database
-from jmsql.cli.output import in_lines, json_text, print_json, print_rows, print_table, remark_unseen, table
+from jmsql.cli.output import in_lines, json_text, print_json, print_rows, print_table, remark_more, remark_unseen, table
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -70,10 +70,10 @@ def list_results(
     Example: `jmsql result list quotes --state failed`
     """
     with open_database(url, schema).administration() as administration:
-        found = administration.results(queue, state, before=before, limit=limit)
+        found = administration.results(queue, state, before=before, limit=limit + 1)
         sees_all = administration.sees_all_messages()
     print_rows(
-        found,
+        found[:limit],
         lambda each: (
             *(each.message_id, each.destination or "", each.state, f"{each.deliveries:,}", _moment(each.finished_at)),
             each.error or each.value or "",
@@ -84,6 +84,7 @@ def list_results(
         nothing="There is no such result." if queue or state or before else "No result is stored.",
         as_json=as_json,
     )
+    remark_more(len(found), limit)
     remark_unseen(sees_all=sees_all)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jmsql.cli.options import Exact, Json, Pattern, Schema, Url, open_database
-from jmsql.cli.output import age, print_json, print_rows, remark, shown_number, working
+from jmsql.cli.output import age, print_json, print_rows, remark, remark_more, shown_number, working
 
 if TYPE_CHECKING:
     from jmsql.store.administration.overview import DestinationOverview
@@ -60,9 +60,7 @@ def queues(
         print_json([_document(each) for each in listed])
     else:
         _print(listed, pattern)
-    if len(found) > limit:
-        typer.echo(f"There are more than {limit:,}: --limit shows more of them, and a pattern those that match it.",
-                   err=True)  # fmt: skip
+    remark_more(len(found), limit, ", and a pattern those that match it")
 
 
 def _print(listed: list[DestinationOverview], pattern: str | None) -> None:

@@ -25,7 +25,18 @@ from jmsql.cli.options import (
     read_destination,
     read_timestamp,
 )
-from jmsql.cli.output import answer, json_text, print_rows, print_table, progress, remark_unseen, table, working, write
+from jmsql.cli.output import (
+    answer,
+    json_text,
+    print_rows,
+    print_table,
+    progress,
+    remark_more,
+    remark_unseen,
+    table,
+    working,
+    write,
+)
 from jmsql.client._sync.administration.history import OUTCOMES
 from jmsql.store.history.past_messages import PastMessage
 from jmsql.values.counting import counted
@@ -93,10 +104,12 @@ def list_messages(
             selector=selector,
             outcomes=outcome,
             subscription=subscription,
-            limit=limit,
+            limit=limit + 1,
         )
         for past in found:
             shown += 1
+            if shown > limit:
+                break
             if as_json:
                 write(json_text(past_document(past)).encode() + b"\n")
             else:
@@ -104,6 +117,7 @@ def list_messages(
         sees_all = administration.sees_all_messages()
     if shown and not as_json:
         print_table(listing)
+    remark_more(shown, limit)
     remark_unseen(sees_all=sees_all)
     if not shown:
         typer.echo("No message found.", err=True)

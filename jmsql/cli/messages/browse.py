@@ -26,7 +26,7 @@ from jmsql.cli.options import (
     check_selector,
     open_database,
 )
-from jmsql.cli.output import age, json_text, print_table, remark_unseen, table, working, write
+from jmsql.cli.output import age, json_text, print_table, remark_more, remark_unseen, table, working, write
 from jmsql.store.administration.inspection import FoundMessage
 from jmsql.store.administration.places import Place
 
@@ -82,8 +82,10 @@ def browse(
         spare=("delivered", "priority", "properties", "age", "state"),
     )
     with open_database(url, schema).administration() as administration:
-        for message, delivery in source.browse(administration, selector, after, limit):
+        for message, delivery in source.browse(administration, selector, after, limit + 1):
             shown += 1
+            if shown > limit:
+                break
             if as_json:
                 document = message_document(message)
                 del document["redelivered"]
@@ -102,6 +104,7 @@ def browse(
             listing.add_row(*cells)
     if shown and not as_json:
         print_table(listing)
+    remark_more(shown, limit)
     if not shown:
         typer.echo("No message found.", err=True)
         raise typer.Exit(NOTHING_FOUND)

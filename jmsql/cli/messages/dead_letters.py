@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jmsql.cli.options import Json, Schema, Selector, Url, open_database, read_destination
-from jmsql.cli.output import age, console, in_lines, print_json, print_rows, remark_unseen, working
+from jmsql.cli.output import age, console, in_lines, print_json, print_rows, remark_more, remark_unseen, working
 from jmsql.store.administration.dead_letters import DeadLetter, Retry
 from jmsql.values.counting import counted
 
@@ -54,7 +54,7 @@ def dead_letters(
     - `jmsql dead-letters DLQ --selector "JMS_jmsql_Deliveries > 5"`
     """
     with open_database(url, schema).administration() as administration, working("Looking ..."):
-        found = administration.dead_letters(queue, _chosen(selector, origin), limit=limit)
+        found = administration.dead_letters(queue, _chosen(selector, origin), limit=limit + 1)
         sees_all = administration.sees_all_messages()
         elsewhere = [] if found or queue is None else _queues_of_letters_from(administration, queue)
 
@@ -67,12 +67,13 @@ def dead_letters(
         return each.queue, source, each.reason, deliveries, age(each.died_at), error, each.message_id
 
     print_rows(
-        *(found, cells, "queue", "from", "reason", "deliveries", "died", "error", "message"),
+        *(found[:limit], cells, "queue", "from", "reason", "deliveries", "died", "error", "message"),
         numbers=("deliveries", "died"),
         spare=("deliveries", "died", "queue"),
         nothing=f"There is no such dead letter in the queue {queue!r}." if queue else "There is no dead letter.",
         as_json=as_json,
     )
+    remark_more(len(found), limit)
     remark_unseen(sees_all=sees_all)
     _remark_elsewhere(elsewhere, "jmsql dead-letters", queue)
 

@@ -8,7 +8,7 @@ import typer
 
 from jmsql.cli.monitoring.keep_days import answer_kept, keep_days_option
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import print_rows, remark_unseen
+from jmsql.cli.output import print_rows, remark_more, remark_unseen
 from jmsql.cli.parameters import IDENTIFIER
 from jmsql.store.administration.activity import Activity
 
@@ -45,10 +45,10 @@ def activity(
             administration.set_activity_days(keep_days)
             answer_kept("actions", "activity_days", keep_days, as_json=as_json)
             return
-        found = administration.activity(search, before=before, limit=limit)
+        found = administration.activity(search, before=before, limit=limit + 1)
         sees_all = administration.sees_all_messages()
     print_rows(
-        found,
+        found[:limit],
         lambda each: (
             *(str(each.number), f"{each.at.astimezone():%Y-%m-%d %H:%M:%S}", _who(each), each.action, _where(each)),
             *("" if each.messages is None else f"{each.messages:,}", _what(each)),
@@ -59,6 +59,7 @@ def activity(
         nothing="There is no such action." if search or before else "Nothing was done.",
         as_json=as_json,
     )
+    remark_more(len(found), limit)
     remark_unseen(sees_all=sees_all)
 
 
