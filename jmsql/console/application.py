@@ -181,8 +181,11 @@ class Console:
         if reply.redirect is not None:
             return self._finished(request, RedirectResponse(view.base + reply.redirect, status_code=303))
         key, is_new = safety.form_key(request)
-        values = self._common(request, visitor) | reply.values | {"form_key": key}
         template = reply.template
+        values = self._common(request, visitor) | reply.values | {"form_key": key}
+        # The overview shows what is known while the database does not answer, and its advice tells of the rights.
+        if not reply.is_fragment and template != "overview.html":
+            values["restricted"] = self._restricted_role()
         if reply.is_fragment:
             content = self._templates.get_template(f"live/{template}").render(values).encode()
             tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
@@ -196,6 +199,14 @@ class Console:
         for name, value in self._gate.reminder(request).items():
             self._set_cookie(request, response, name, value, same_site="strict")
         return self._finished(request, response)
+
+    def _restricted_role(self) -> str | None:
+        """Return the console's role if it does not see all messages. None: it does, or the database does not answer."""
+        try:
+            rights = self._pages.rights()
+        except JMSException:
+            return None
+        return None if rights.browses else rights.role
 
     def _common(self, request: Request, visitor: Visitor | None) -> dict[str, object]:
         return {

@@ -181,7 +181,7 @@ class Pages:
             "written": str,
             "has_letters_here": any(each.origin is not None for _, each in found.page.messages),
             "address": message_address,
-            "rights": self._rights(),
+            "rights": self.rights(),
             "has_groups": any(each.group is not None for _, each in found.page.messages),
             "has_waiting": _has_waiting(figures, found.page),
             "matching": _matching(found.page, figures, is_first=after == BEGINNING, is_filtered=bool(chosen)),
@@ -245,7 +245,7 @@ class Pages:
             "subscriptions": subscriptions[:_PAGE],
             "figures": {each.number: each for each in self._figures_of([each.queue_id for each in subscriptions])},
             "more": None if more is None else urlencode({"after": more}),
-            "rights": self._rights(),
+            "rights": self.rights(),
             "title": f"topic://{topic.name}",
         }
         return self._reply(view, "topic.html", values)
@@ -291,7 +291,7 @@ class Pages:
             "first_failure": times.get("JMS_jmsql_FirstFailure"),
             "is_letter": "JMS_jmsql_DeadLetterReason" in letter,
             "now": time.time(),
-            "rights": self._rights(),
+            "rights": self.rights(),
             "retried": self._retries(found.header.message_id) if "JMS_jmsql_DeadLetterReason" in letter else [],
             "has_result": found.header.message_id and self._database.read(has_result(found.header.message_id)),
             "title": f"Message {found.header.sequence}",
@@ -316,7 +316,7 @@ class Pages:
             "cursor": urlencode({"origin": origin}) if origin else "",
             "now": time.time(),
             "title": "Dead letters",
-            "rights": self._rights(),
+            "rights": self.rights(),
         }
         return self._reply(view, "dead_letters.html", values)
 
@@ -356,7 +356,7 @@ class Pages:
 
     def schedules(self, view: View) -> Reply:
         """Show the schedules, with their next and last ticks."""
-        rights = self._rights()
+        rights = self.rights()
         found: list[ScheduleSummary] = []
         if rights.administers and view.is_fragment:
             found = self._poller.shared("schedules", lambda: self._database.read(schedules()))
@@ -612,7 +612,8 @@ class Pages:
             raise HTTPException(404)
         return look
 
-    def _rights(self) -> Rights:
+    def rights(self) -> Rights:
+        """Return the rights of the console's role."""
         return self._poller.shared("rights", lambda: self._database.read(looks.rights))
 
     def _reply(self, view: View, template: str, values: dict[str, Any]) -> Reply:

@@ -57,6 +57,22 @@ def test_exactly_the_chosen_messages_are_deleted(console: Browsing, jmsql_factor
     assert texts(jmsql_factory, "orders") == ["0", "2", "3", "5"]
 
 
+def test_cancelled_message_has_one_identifier_everywhere(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    with jmsql_factory.create_context() as context:
+        message_id = jmsql.send(context, "orders", "x")
+    orders = console.find("orders")
+    [path] = message_paths(console.get(orders).text)
+    [link] = re.findall(r'href="([^"]*/cancel\?[^"]*)"', console.get(path).text)
+    _, _, query = html.unescape(link).partition("?")
+    assert f"<code>{message_id}</code>" in console.get(f"{orders}/cancel?{query}").text
+    with caplog.at_level(logging.INFO, "jmsql.console"):
+        assert "is cancelled" in console.act(f"{orders}/cancel", query)
+    [record] = [json.loads(each.message) for each in caplog.records if each.name == "jmsql.console"]
+    assert record["message_ids"] == [message_id]
+
+
 def test_form_that_is_submitted_again_acts_once(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
     send(jmsql_factory, "orders", "a", "b")
     orders = console.find("orders")
@@ -511,6 +527,12 @@ def test_messages_that_the_role_may_not_browse_are_said_to_be_hidden(
         text = console.get("/").text
         assert "orders" in text
         assert "secrets" not in text
+        remark = "may not browse all destinations. Messages, dead letters and results elsewhere are not shown."
+        for path in ("/dead-letters", "/results", "/batches", "/messages?type=none", "/destinations", "/clients"):
+            assert remark in console.get(path).text, path
+    with role(jmsql_clean_url, "browser of all") as url:
+        console = Browsing(serve(factory=jmsql.ConnectionFactory(url)))
+        assert remark not in console.get("/dead-letters").text
 
 
 def test_results_lead_on(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:

@@ -67,6 +67,7 @@ class Rights(NamedTuple):
     role: str
     administers: bool
     sends: bool
+    browses: bool
 
 
 class DestinationLook(NamedTuple):
@@ -395,7 +396,9 @@ _HIDDEN = {
 _LETTERS = {"cause": _sql["cause"], "is_homeless": IS_HOMELESS}
 
 _begin_look = _sql.statement("begin_look", "looking at the store", nothing)
-_rights = _sql.statement("rights", "looking at the rights", record(Rights._make), {"administers": _administers})
+_rights = _sql.statement(
+    "rights", "looking at the rights", record(Rights._make), {**ACCESS, "administers": _administers}
+)
 
 
 def destination_statement(chosen: str = "") -> Statement[list[DestinationLook]]:

@@ -14,7 +14,8 @@ select set_config('transaction_read_only', 'on', true), set_config('lock_timeout
 select current_user::text, {administers},
        has_table_privilege('jmsql_internal.message'::regclass::oid, 'insert'::text)
            and (not pg_catalog.row_security_active('jmsql_internal.message'::regclass::oid)
-                or jmsql_internal.has_access_to_all('send', current_user));
+                or jmsql_internal.has_access_to_all('send', current_user)),
+       {sees_all};
 
 -- name: administers
 (has_table_privilege('jmsql_internal.message'::regclass::oid, 'delete'::text)
