@@ -7,9 +7,10 @@ import select
 import sys
 import termios
 import tty
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from datetime import datetime
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import typer
@@ -20,14 +21,17 @@ from rich.text import Text
 from jmsql.cli.options import Exact, Pattern, Schema, Url, open_database
 from jmsql.cli.output import console, json_text, print_json, shown_number, table, write
 from jmsql.client._sync.link.opening import open_runner
+from jmsql.exceptions import JMSException
 from jmsql.store.administration import overview
+from jmsql.store.administration.diagnosis import NO_LOCK, TOO_LONG
 from jmsql.store.administration.limits import LimitNow, limits_now
 from jmsql.store.administration.looks import COUNTED
 from jmsql.store.administration.measurement import LONGEST_LOOK, STATES, StoreMeasurement
 from jmsql.store.administration.now import ConsumerNow, Rates, consumers_now
 from jmsql.store.administration.overview import DestinationOverview, Memory, OverviewOrder
 from jmsql.store.administration.running import RunningMessage, running
-from jmsql.store.wire._sync.runner import Runner
+from jmsql.store.errors import is_connection_lost
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.values.clock import monotonic
 from jmsql.values.counting import counted
 
@@ -115,15 +119,23 @@ def top(
     Example: `jmsql top 'orders.%' --interval 1 --sort age`
     """
     database = open_database(url, schema)
-    with open_runner(database.url, schema, statement_timeout=LONGEST_LOOK) as runner, keyboard() as keys:
-        view = _View(runner, interval, sort, limit, pattern, count_limit=None if exact else COUNTED)
+    connect = partial(open_runner, database.url, schema, statement_timeout=LONGEST_LOOK)
+    with closing(_View(connect, interval, sort, limit, pattern, count_limit=None if exact else COUNTED)) as view:
+        _watch(view, once=once, as_json=as_json)
+
+
+def _watch(view: _View, *, once: bool, as_json: bool) -> None:
+    with keyboard() as keys:
         try:
             if once:
                 _show_once(view, keys, as_json=as_json)
             elif as_json:
                 for _ in view.looks(keys):
-                    write(json_text(view.document()).encode() + b"\n")
-                    sys.stdout.flush()
+                    if view.problem is None:
+                        write(json_text(view.document()).encode() + b"\n")
+                        sys.stdout.flush()
+                    else:
+                        typer.echo(_said_of(view.problem), err=True)
             else:
                 _show(view, keys)
         except KeyboardInterrupt:  # the usual way to end it
@@ -132,6 +144,8 @@ def top(
 
 def _show_once(view: _View, keys: Keyboard, *, as_json: bool) -> None:
     for number, _ in enumerate(view.looks(keys)):
+        if view.problem is not None:
+            raise view.problem
         if number == 1:
             break
     else:
@@ -147,7 +161,9 @@ def _show(view: _View, keys: Keyboard) -> None:
     live = Live(console=screen, screen=True, auto_refresh=False) if screen.is_terminal else None
     with live or nullcontext():
         for _ in view.looks(keys):
-            if live is None:
+            if live is None and view.problem is not None:
+                typer.echo(_said_of(view.problem), err=True)
+            elif live is None:
                 screen.print(view.render())
                 screen.print()
             else:
@@ -165,11 +181,11 @@ class _Look(NamedTuple):
 
 
 class _View:
-    """Looks at the store again and again."""
+    """Looks at the store again and again, also after the database did not answer for a while."""
 
     def __init__(
         self,
-        runner: Runner,
+        connect: Callable[[], PsycopgRunner],
         interval: float,
         order: OverviewOrder,
         limit: int,
@@ -177,7 +193,10 @@ class _View:
         *,
         count_limit: int | None,
     ) -> None:
-        self._runner = runner
+        self._connect = connect
+        self._runner: PsycopgRunner | None = None
+        self.problem: JMSException | None = None
+        """The error of the last look. None: it has succeeded."""
         self._interval = interval
         self._order = order
         self._limit = limit
@@ -191,7 +210,17 @@ class _View:
         """Yield after each look, and whenever there is something else to be shown; end with the key q."""
         while True:
             started = monotonic()
-            self._now = self._look()
+            try:
+                if self._runner is None:
+                    self._runner = self._connect()
+                self._now = self._look(self._runner)
+                self.problem = None
+            except JMSException as error:
+                self.close()
+                # An error of the first look tells of a wrong URL, say.
+                if self._now is None or not _may_pass(error):
+                    raise
+                self.problem = error
             finished = monotonic()
             yield
             due = max(started + self._interval, finished + _REST * (finished - started))
@@ -203,8 +232,14 @@ class _View:
                     self._order = _ORDER_KEYS[key]
                     break
 
-    def _look(self) -> _Look:
-        store = self._runner.run(overview.store())
+    def close(self) -> None:
+        """Close the connection; the next look opens another."""
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
+
+    def _look(self, runner: PsycopgRunner) -> _Look:
+        store = runner.run(overview.store())
         found = overview.overview(
             self._limit,
             self._order,
@@ -213,12 +248,12 @@ class _View:
             like=self._pattern,
             moment=store.server_time,
         )
-        destinations = self._runner.run(found)
+        destinations = runner.run(found)
         # Chosen by a pattern after the slowest were found.
         most = _CONSUMERS if self._pattern is None else _CONSUMERS * 50
-        consumers = self._rates.of(self._runner.run(consumers_now(most, like=self._pattern)))[:_CONSUMERS]
-        handled = self._runner.run(running(_RUNNING, like=self._pattern))
-        limits = self._runner.run(limits_now(_LIMITS, like=self._pattern))
+        consumers = self._rates.of(runner.run(consumers_now(most, like=self._pattern)))[:_CONSUMERS]
+        handled = runner.run(running(_RUNNING, like=self._pattern))
+        limits = runner.run(limits_now(_LIMITS, like=self._pattern))
         return _Look(store, destinations, consumers, handled, limits)
 
     def document(self) -> dict[str, object]:
@@ -236,15 +271,18 @@ class _View:
         """Return the result, for people."""
         assert self._now is not None
         found = self._now.destinations
+        headline = _headline(self._now.store)
+        if self.problem is not None:
+            headline = Text(_said_of(self.problem), "bold red").append("\n").append_text(headline)
         if not found:
             nothing = "There is no queue and no topic yet." if self._pattern is None else "No name is like that."
-            return Group(_headline(self._now.store), Text(nothing))
+            return Group(headline, Text(nothing))
         paused = ("paused",) * any(each.paused for each in found)
         listing = table("destination", "subscription", *_NUMBERS, *paused, numbers=_NUMBERS, spare=_SPARE)
         for each in found:
             cells = _cells(each, self._now.store.server_time)
             listing.add_row(*cells, *("yes" if each.paused else "" for _ in paused))
-        parts: list[RenderableType] = [_headline(self._now.store), Text(), listing]
+        parts: list[RenderableType] = [headline, Text(), listing]
         if self._now.consumers:
             parts += [Text(), _consumers_table(self._now.consumers, self._now.store.server_time)]
         if self._now.running:
@@ -252,6 +290,14 @@ class _View:
         if self._now.limits:
             parts += [Text(), _limits_table(self._now.limits, self._now.store.server_time)]
         return Group(*parts)
+
+
+def _may_pass(error: JMSException) -> bool:
+    return is_connection_lost(error) or error.error_code in {NO_LOCK, TOO_LONG}
+
+
+def _said_of(problem: JMSException) -> str:
+    return f"No figures, trying again: {problem}"
 
 
 def _headline(store: StoreMeasurement) -> Text:

@@ -165,3 +165,41 @@ def test_a_terminal_shows_it_until_a_key_ends_it(jmsql: Command, jmsql_clean_url
         os.write(descriptor, key)
         read_until(descriptor, r"\x1b\[\?1049l")  # the screen as it was before
         assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+
+
+def end_connections(url: str) -> int:
+    """End the connections of the commands with this application name, and return their number."""
+    with psycopg.connect(url, autocommit=True) as database:
+        ended = database.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'watching'"
+        )
+        return len(ended.fetchall())
+
+
+def test_it_goes_on_after_the_server_has_ended_its_connection(jmsql: Command, jmsql_clean_url: str) -> None:
+    jmsql("send", "orders", "x")
+    url = f"{jmsql_clean_url}{'&' if '?' in jmsql_clean_url else '?'}application_name=watching"
+    with terminal(url, "top", "--interval", "0.2") as (descriptor, process):
+        read_until(descriptor, r"orders\s+1")
+        assert end_connections(jmsql_clean_url) == 1
+        read_until(descriptor, "No figures, trying again: ")
+        jmsql("send", "orders", "x")
+        read_until(descriptor, r"orders\s+2")
+        os.write(descriptor, b"q")
+        read_until(descriptor, r"\x1b\[\?1049l")
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    with subprocess.Popen(
+        [sys.executable, "-m", "jmsql.cli", "top", "--json", "--interval", "0.2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"JMSQL_URL": url},
+    ) as watching:
+        assert watching.stdout is not None
+        assert watching.stderr is not None
+        assert json.loads(watching.stdout.readline())["destinations"]
+        assert end_connections(jmsql_clean_url) == 1
+        assert b"No figures, trying again: " in watching.stderr.readline()
+        while json.loads(watching.stdout.readline())["destinations"][0]["ready"] != 2:
+            pass
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(PATIENCE) == 0
