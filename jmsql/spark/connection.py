@@ -124,8 +124,9 @@ class DatabaseReference:
         return url
 
     def libpq_url(self, application_name: str) -> str:
-        """Return the URL for libpq, with its secrets, and with time-outs where it has none."""
-        url = self.resolve()
+        """Return the URL for libpq, with its secrets, in UTF-8, and with time-outs where it has none."""
+        # Arrow takes the bytes of all texts for UTF-8, whatever encoding a role, a URL or the environment asks for.
+        url = self.resolve().with_parameters({"client_encoding": "UTF8"})
         limits = keepalive_parameters(url.query, Timings())
         url = url.with_parameters({name: str(value) for name, value in limits.items()})
         if "application_name" not in url.query:

@@ -14,7 +14,7 @@ from jmsql.spark.connection import DatabaseReference
 def test_variable_of_the_process_names_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JMSQL_URL", "postgresql://app:secret@db/shop")
     url = DatabaseReference().libpq_url("reading")
-    assert url.startswith("postgresql://app:secret@db/shop?application_name=reading&")
+    assert url.startswith("postgresql://app:secret@db/shop?application_name=reading&client_encoding=UTF8&")
     assert "tcp_user_timeout=20000" in url
 
 
@@ -27,7 +27,7 @@ def test_named_connection_is_a_service_else(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("JMSQL_CONNECTION_SHOP", raising=False)
     assert (
         DatabaseReference(connection="shop").libpq_url("reading")
-        == "postgresql://?application_name=reading&service=shop"
+        == "postgresql://?application_name=reading&client_encoding=UTF8&service=shop"
     )
 
 
