@@ -121,6 +121,13 @@ def test_properties_say_the_same_as_text_and_as_maps(spark: SparkSession, archiv
     assert 'error="KeyError' in str(found)
 
 
+@pytest.mark.usefixtures("snapshots_end")
+def test_destination_that_is_named_twice_is_counted_once(spark: SparkSession) -> None:
+    orders = jmsql.Queue("orders")
+    once, twice = (read_messages(spark, Source(destinations=[orders] * times)).count() for times in (1, 2))
+    assert once == twice > 0
+
+
 @pytest.fixture
 def snapshots_end(database: psycopg.Connection[Any]) -> Iterator[None]:
     """Nobody keeps the moments of the reads any longer than the test takes."""

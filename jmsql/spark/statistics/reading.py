@@ -85,7 +85,8 @@ def read_messages(spark: SparkSession, source: Source, time_zone: str = "UTC") -
 def _parts(spark: SparkSession, source: Source) -> list[DataFrame]:
     parts = []
     if source.history:
-        parts += [_past(spark, source, destination) for destination in source.destinations or (None,)]
+        chosen = {destination.uri: destination for destination in source.destinations}
+        parts += [_past(spark, source, destination) for destination in chosen.values() or (None,)]
     if source.archive is not None:
         parts.append(_archived(spark, source))
     return parts
