@@ -191,12 +191,8 @@ def create_source(queue_id: int, start: Start, source_id: str | None = None) -> 
     )
 
 
-def find_start(queue_id: int, text: str) -> Steps[Start]:
-    """Return where to start streaming a queue, as option 'startingOffsets' says.
-
-    Raises:
-        JMSException: The option names a message that is not in the queue.
-    """
+def find_start(queue_id: int, text: str) -> Steps[Start | None]:
+    """Return where to start streaming a queue, as option 'startingOffsets' says; None if its message is not there."""
     if text == "earliest":
         return Start()
     if text == "latest":
@@ -204,9 +200,7 @@ def find_start(queue_id: int, text: str) -> Steps[Start]:
     if (since := read_timestamp(text)) is not None:
         return Start(timestamp=int(since.timestamp() * 1000))
     found = yield from _find_message.bind(queue_id=queue_id, message_id=text.removeprefix("ID:").lower())
-    if found is None:
-        raise JMSException(f"Option 'startingOffsets': there is no message {text} in the queue.")
-    return Start(sequence=found)
+    return None if found is None else Start(sequence=found)
 
 
 def _refuse(what: str) -> None:

@@ -226,7 +226,9 @@ class StreamReader(ReconnectingReader[_Driver]):
                     "consumer. Make one that is: jmsql subscribe, create_durable_subscriber() or "
                     "create_shared_durable_consumer()."
                 )
-            return {"source": self._create(driver), "batch": 0}
+            source_id = self._create(driver)
+            # Spark also asks a query that comes back with its first batch, which begins where that does.
+            return {"batch": 0, "refusal": self._no_start} if source_id is None else {"source": source_id, "batch": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Take no message that is sent after now."""
@@ -236,6 +238,8 @@ class StreamReader(ReconnectingReader[_Driver]):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Acknowledge the finished batch, and claim the next one."""
         after = _batch(start)
+        if "refusal" in start:
+            raise JMSException(start["refusal"])
         limits = self._limits(limit)
         if self._last_sequence is not None:
             limits = limits._replace(last_sequence=self._last_sequence)
@@ -314,12 +318,18 @@ class StreamReader(ReconnectingReader[_Driver]):
         return opened
 
     def _begin_again(self, driver: Runner, source_id: str) -> None:
-        self._create(driver, source_id)
+        if self._create(driver, source_id) is None:
+            raise JMSException(self._no_start)
 
-    def _create(self, driver: Runner, source_id: str | None = None) -> str:
+    @property
+    def _no_start(self) -> str:
+        return f"Option 'startingOffsets': there is no message {self._options.starting_offsets} in the queue."
+
+    def _create(self, driver: Runner, source_id: str | None = None) -> str | None:
+        """Note a streaming read, and return its number; None if the message is gone that it begins with."""
         queue_id = queue_of(driver, self._options)
         start = driver.run(find_start(queue_id, self._options.starting_offsets))
-        return driver.run(create_source(queue_id, start, source_id))
+        return None if start is None else driver.run(create_source(queue_id, start, source_id))
 
     def _miss(self, messages: int) -> None:
         self._lose(

@@ -399,6 +399,25 @@ def test_new_read_starts_where_it_is_told(context: jmsql.JMSContext, server: Ser
         assert read(reader, start, reader.latestOffset(start, ALL)) == ["b"]
 
 
+def test_first_batch_comes_again_though_the_message_is_gone_that_it_begins_with(
+    context: jmsql.JMSContext, server: Server
+) -> None:
+    send(context, "a", "b")
+    [(where,)] = server.rows("select message_id from jmsql.messages where body = 'a'")
+    assert context.create_consumer(jmsql.Queue("orders")).receive_body(str, timeout=10) == "a"
+    with driver(startingOffsets=where) as reader:
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+        assert read(reader, reader.initialOffset(), end) == ["b"]
+    context.commit()
+    with driver(startingOffsets=where) as reader:
+        assert read(reader, reader.initialOffset(), end) == ["b"]
+        reader.commit(end)
+    assert left(server) == (0, 0, 0)
+
+    with driver(startingOffsets=where) as reader, pytest.raises(jmsql.JMSException, match=f"no message {where}"):
+        reader.latestOffset(reader.initialOffset(), ALL)
+
+
 def test_backlog_is_reported(context: jmsql.JMSContext, server: Server) -> None:
     send(context, "a", "b", "c")
     server.rows("update jmsql_internal.message set jms_timestamp = jms_timestamp - 60000")
