@@ -160,6 +160,7 @@ def _parse_bodies(texts: list[str | None], kind: pa.StructType) -> pa.Array:
                 explicit_schema=pa.schema([(BODY, kind)]), newlines_in_values=True, unexpected_field_behavior="ignore"
             ),
         )
+        table.validate(full=True)  # the parser takes decimals of more digits than their type has
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         table = None
     if table is not None and table.num_rows == len(texts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from jmsql import JMSException
 from jmsql.spark.columns.arrow import BODY, Shaper
@@ -56,10 +56,12 @@ def check_read_schema(schema: StructType, options: Options) -> None:
     if _has_maps(schema) and "properties" not in options.given:
         properties = PropertyFormat.map
     readable = _readable(options, properties)
+    _require_single(schema, "The schema")
     for field in schema.fields:
         if field.name == BODY:
             if not isinstance(field.dataType, StructType) or "map<" in field.dataType.simpleString():
                 raise JMSException("The schema of the column 'body' is a struct, in which there is no map.")
+            _require_single(field.dataType, "Option 'bodySchema'")
             continue
         _check(field.name, field.dataType.simpleString(), readable, "read")
 
@@ -93,6 +95,17 @@ def check_written_schema(schema: StructType, options: Options, *, overwrite: boo
         raise JMSException(
             f"Say where the messages go: option 'queue', option 'topic', or a column 'destination'. {ADVICE_ON_TABLES}"
         )
+
+
+def _require_single(schema: DataType, where: str) -> None:
+    """Make sure that no struct has two fields of the same name, of which Arrow makes no batch."""
+    if isinstance(schema, ArrayType):
+        _require_single(schema.elementType, where)
+    if isinstance(schema, StructType):
+        for field in schema.fields:
+            if schema.fieldNames().count(field.name) > 1:
+                raise JMSException(f"{where} names the column {field.name!r} twice.")
+            _require_single(field.dataType, where)
 
 
 def _check(name: str, kind: str, known: dict[str, str], doing: str) -> None:

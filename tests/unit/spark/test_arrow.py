@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import uuid
+from decimal import Decimal
 from json import dumps
 from typing import Any
 
@@ -8,12 +9,22 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    DecimalType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
+from jmsql import JMSException
 from jmsql.messages import Byte, Float, Long, Value
 from jmsql.messages.types.typed_json import write_object
 from jmsql.spark.columns.arrow import Shaper
-from jmsql.spark.columns.schema import shaper
+from jmsql.spark.columns.schema import check_read_schema, shaper
 from jmsql.spark.options import Options
 from jmsql.spark.writing.outgoing import OutgoingMessages
 from jmsql.values.postgresql_text import to_postgresql
@@ -228,6 +239,26 @@ def test_bodies_are_parsed_though_some_are_no_objects() -> None:
     (shaped,) = shaper(schema, Options.read({})).shape([batch])
     found = [row["body"] for row in shaped.to_pylist()]
     assert found == [{"n": 1}, None, None, None, {"n": None}, None, None, {"n": 3}]
+
+
+def test_decimals_with_more_digits_than_the_schema_has_do_not_fit() -> None:
+    schema = StructType([StructField("body", StructType([StructField("n", DecimalType(38, 10))]))])
+    numbers = ["1.5", "12345678901234567890123456789.5", "1234567890123456789012345678.5", "2"]
+    batch = pa.RecordBatch.from_pydict({"body": [f'{{"n": {number}}}' for number in numbers]})
+    (shaped,) = shaper(schema, Options.read({})).shape([batch])
+    shaped.validate(full=True)
+    found = [row["body"] for row in shaped.to_pylist()]
+    assert found == [None if number == numbers[1] else {"n": Decimal(number)} for number in numbers]
+
+
+_DOUBLED = StructType([StructField("n", IntegerType()), StructField("n", IntegerType())])
+
+
+@pytest.mark.parametrize("kind", [None, _DOUBLED, StructType([StructField("a", ArrayType(_DOUBLED))])])
+def test_schema_that_names_a_column_twice_is_refused(kind: StructType | None) -> None:
+    schema = _DOUBLED if kind is None else StructType([StructField("body", kind)])
+    with pytest.raises(JMSException, match="names the column 'n' twice"):
+        check_read_schema(schema, Options.read({}))
 
 
 def test_nul_in_json_is_written_so_that_parsers_read_it() -> None:
