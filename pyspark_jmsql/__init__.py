@@ -85,10 +85,6 @@ class DefaultSource(DataSource):
         from jmsql.spark.reading.batch_reader import BatchReader, HistoryReader
 
         self._prepare_read(schema, Use.BATCH_READ)
-        if self.settings.push_filters:
-            from jmsql.spark.reading.batch_reader import FilteringBatchReader, FilteringHistoryReader
-
-            return (FilteringHistoryReader if self.settings.history else FilteringBatchReader)(self.settings, schema)
         return (HistoryReader if self.settings.history else BatchReader)(self.settings, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader | HistoryStreamReader:  # noqa: N802 - Spark's name

@@ -28,7 +28,7 @@ class PropertyFormat(StrEnum):
 
 OPTIONS = (
     *("queue", "topic", "subscription", "clientId", "history", "selector", "columns", "properties", "bodySchema"),
-    *("partitions", "minPartitions", "pushFilters", "snapshotTimeout", "startingOffsets", "endingOffsets"),
+    *("partitions", "minPartitions", "snapshotTimeout", "startingOffsets", "endingOffsets"),
     *("maxMessagesPerTrigger", "maxBytesPerTrigger", "claimConnections", "failOnDataLoss", "writeId", "writeIdDays"),
     *("automaticCreation", "badRecords"),
     *("connection", "url", "jmsqlSchema", "queryTimeout"),
@@ -126,7 +126,6 @@ class Options:
         partitions: In how many tasks to read.
         minimum_partitions: The fewest tasks to read in, where there are more if one would have too much; None: see
             `partitions`.
-        push_filters: Whether a batch read lets PostgreSQL check the conditions of the query.
         snapshot_timeout: Seconds for which the snapshot of a batch read is kept when no task uses it; 0: none is taken.
         starting_offsets: The start of a new stream, or of a batch read of the history.
         ending_offsets: Where a batch read of the history ends.
@@ -154,7 +153,6 @@ class Options:
     body_schema: str | None = None
     partitions: int = 1
     minimum_partitions: int | None = None
-    push_filters: bool = False
     snapshot_timeout: float = 60.0
     starting_offsets: str = "earliest"
     ending_offsets: str = "latest"
@@ -200,7 +198,6 @@ class Options:
             body_schema=options.get("bodySchema"),
             partitions=_integer("partitions", options, _MOST_TASKS) or 1,
             minimum_partitions=_integer("minPartitions", options, _MOST_TASKS),
-            push_filters=_boolean("pushFilters", options, default=False),
             snapshot_timeout=_seconds("snapshotTimeout", options, 60.0),
             starting_offsets=options.get("startingOffsets", "earliest"),
             ending_offsets=options.get("endingOffsets", "latest"),

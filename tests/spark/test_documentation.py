@@ -31,9 +31,7 @@ def test_the_programs_of_the_page_run_one_after_the_other(
     try:
         names = run(program, {"s3a://lake": str(tmp_path)})
     finally:
-        # For the tests that share the session
-        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-        spark.sql("drop table if exists shop_orders")
+        spark.sql("drop table if exists shop_orders")  # for the tests that share the session
     query = names["query"]
     try:
         query.processAllAvailable()

@@ -243,7 +243,7 @@ def _read_waiting(connection: psycopg.Connection[Any], options: Options, columns
         "subscription": optional_to_postgresql(options.subscription),
         "client_id": optional_to_postgresql(options.client_id),
     }
-    read = read_queue([name for name in columns if not name.startswith("subscription")], None, (), rare)
+    read = read_queue([name for name in columns if not name.startswith("subscription")], None, rare)
     waiting = Statement("waiting", fill(_sql["waiting"], read=read.text), _ARCHIVING_LIVE, rows)
     parameters = {"queue_id": queue_id, "destination": source_of(options).uri, **WHOLE_QUEUE, **subscription}
     return inlined(connection, options.schema, waiting.bind(parameters))

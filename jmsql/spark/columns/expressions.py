@@ -94,13 +94,6 @@ HISTORY_EXPRESSIONS = {
 MILLISECONDS = ("sent_at", "expires_at", "delivery_time")
 """The columns with times, which are read as milliseconds since 1970."""
 
-_COMPARED = {
-    "message_id": "'ID:' || m.jms_message_id::text",
-    "transaction_id": "m.transaction_id::text::bigint",
-    **{name: f"jmsql_internal.to_timestamp({MESSAGE_EXPRESSIONS[name]})" for name in MILLISECONDS},
-}
-"""The expressions in conditions, where reads return another value than the column's."""
-
 
 class SmallField(NamedTuple):
     """How a column stands in `SMALL`.
@@ -133,22 +126,6 @@ SMALL_FIELDS = {
     "delivery_count": SmallField(11, 31, "coalesce(m.delivery_count, 0)"),
 }
 """The columns that are never null and take few bits."""
-
-
-class ColumnComparison(NamedTuple):
-    """A condition on one column.
-
-    Args:
-        column: The column of the read.
-        operator: How it is compared, in SQL.
-        value: The other operand: an array for `= any`; None for `is null`, which compares with nothing.
-        negated: Whether the opposite is asked for.
-    """
-
-    column: str
-    operator: str
-    value: object = None
-    negated: bool = False
 
 
 class Condition(NamedTuple):
@@ -213,17 +190,3 @@ def _together(columns: Sequence[str], chosen: Collection[str]) -> list[str]:
     """Return the columns that are read as one: the chosen ones, if there are several."""
     found = [name for name in columns if name in chosen]
     return found if len(found) > 1 else []
-
-
-def filter_condition(expressions: Mapping[str, str], comparisons: Sequence[ColumnComparison]) -> Condition:
-    """Compose the conditions on rows; each begins with "and"."""
-    text = ""
-    parameters: dict[str, object] = {}
-    for number, comparison in enumerate(comparisons):
-        compared = _COMPARED.get(comparison.column) or expressions[comparison.column]
-        condition = f"({compared}) {comparison.operator}"
-        if comparison.value is not None:
-            condition += f" (%(filter_{number})s)"
-            parameters[f"filter_{number}"] = comparison.value
-        text += f" and {'not ' if comparison.negated else ''}({condition})"
-    return Condition(text, parameters)

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from jmsql import JMSException
 from jmsql.extension.statements import PsycopgRunner
-from jmsql.extension.values import to_postgresql
 from jmsql.spark.columns.expressions import (
-    HISTORY_COLUMNS,
-    ColumnComparison,
     Condition,
     rare_columns_of_history,
     rare_columns_of_messages,
@@ -65,9 +47,6 @@ class BrowsePartition(InputPartition):
 class BatchReader(DataSourceReader):
     """Browses a queue or a subscription; all tasks of a query see the same moment."""
 
-    filters: Sequence[ColumnComparison] = ()
-    """Conditions that hold for the rows that are wanted."""
-
     _history_of: str | None = None
     """The PostgreSQL schema whose history must not lose a day while the tasks read."""
 
@@ -93,7 +72,7 @@ class BatchReader(DataSourceReader):
         planning = PsycopgRunner(connection, options.schema)
         queue_id = queue_of(planning, options)
         rare = planning.run(rare_columns_of_messages)
-        read = read_queue(shaper(self._schema, self._options).columns, options.selector, self.filters, rare)
+        read = read_queue(shaper(self._schema, self._options).columns, options.selector, rare)
         parameters = {"queue_id": queue_id, "destination": source_of(options).uri}
         return [
             inlined(connection, options.schema, read.bind(parameters, **part))
@@ -143,79 +122,10 @@ class HistoryReader(BatchReader):
         rare = planning.run(rare_columns_of_history)
 
         def text(part: Condition) -> str:
-            read = read_history(columns, origin, options.selector, part, self.filters, rare)
+            read = read_history(columns, origin, options.selector, part, rare)
             return inlined(connection, options.schema, read)
 
         return [
             " union all ".join(map(text, parts))
             for parts in planning.run(divide_history(origin, span, options.count_partitions))
         ]
-
-
-_KINDS: dict[str, type] = {"string": str, "int": int, "bigint": int, "timestamp": dt.datetime}
-_NOT_COMPARED = {"properties", "property_types", "json_body", "body_types"}
-"""JSON, which PostgreSQL would have to write as text for each row."""
-
-_COMPARED = {
-    name: _KINDS[kind] for name, kind in HISTORY_COLUMNS.items() if kind in _KINDS and name not in _NOT_COMPARED
-}
-_EQUALITIES = {EqualTo: "=", EqualNullSafe: "is not distinct from"}
-_ORDERS = {GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<="}
-
-
-def comparison_of(condition: Filter) -> ColumnComparison | None:
-    """Return a condition as PostgreSQL can check it; None if it cannot."""
-    if isinstance(condition, Not):
-        comparison = comparison_of(condition.child)
-        return None if comparison is None else comparison._replace(negated=not comparison.negated)
-    attribute: tuple[str, ...] = getattr(condition, "attribute", ())
-    if len(attribute) != 1 or attribute[0] not in _COMPARED:
-        return None
-    column = attribute[0]
-    if isinstance(condition, IsNull | IsNotNull):
-        return ColumnComparison(column, "is null", negated=isinstance(condition, IsNotNull))
-    if isinstance(condition, In):
-        values = [_value(column, value) for value in condition.value]
-        return None if None in values else ColumnComparison(column, "= any", values)
-    # PostgreSQL's order of texts is another than Spark's.
-    operators = _EQUALITIES if _COMPARED[column] is str else {**_EQUALITIES, **_ORDERS}
-    operator = operators.get(type(condition))
-    value = _value(column, getattr(condition, "value", None))
-    return None if operator is None or value is None else ColumnComparison(column, operator, value)
-
-
-def _value(column: str, value: object) -> object:
-    """Return a comparison's operand as the database stores it; None if it cannot be said."""
-    if type(value) is not _COMPARED[column]:
-        return None
-    if isinstance(value, dt.datetime) and value.tzinfo is None:
-        return None
-    if isinstance(value, str):
-        # A question mark may stand for a character that Spark's strings do not have.
-        return None if "?" in value else to_postgresql(value)
-    return value
-
-
-class _Filtering:
-    """Readers that pass a query's conditions to PostgreSQL, which then sends fewer rows.
-
-    Spark checks all of them again: PostgreSQL may return too many rows, but must not omit a row that Spark would keep.
-    Spark allows it only while `spark.sql.python.filterPushdown.enabled` is true, and refuses readers that want it
-    otherwise; so these readers are others, which the option `pushFilters` chooses.
-    """
-
-    filters: Sequence[ColumnComparison]
-
-    def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Keep the conditions that PostgreSQL can check; return all, for Spark to check them again."""
-        found = map(comparison_of, filters)
-        self.filters = [comparison for comparison in found if comparison is not None]
-        return filters
-
-
-class FilteringBatchReader(_Filtering, BatchReader):
-    """Browses the messages that fulfil a query's conditions."""
-
-
-class FilteringHistoryReader(_Filtering, HistoryReader):
-    """Reads the history that fulfils a query's conditions."""

@@ -30,7 +30,7 @@ from jmsql.extension.statements import (
     rows,
 )
 from jmsql.extension.values import optional_to_postgresql, to_postgresql
-from jmsql.spark.columns.expressions import MESSAGE_EXPRESSIONS, ColumnComparison, filter_condition, select_list
+from jmsql.spark.columns.expressions import MESSAGE_EXPRESSIONS, select_list
 from jmsql.spark.database import check_database
 from jmsql.spark.options import Options
 
@@ -162,18 +162,15 @@ WHOLE_QUEUE = _part(_BEFORE_ALL, _AFTER_ALL)
 def read_queue(
     columns: Sequence[str],
     selector: Selector | None,
-    filters: Sequence[ColumnComparison],
     rare: Collection[str],
 ) -> Statement[list[tuple[object, ...]]]:
     """Return the statement that reads the messages of a part of a queue, that are to be delivered."""
     chosen = and_chosen(selector)
-    filtered = filter_condition(MESSAGE_EXPRESSIONS, filters)
     text = fill(
         _sql["read"],
         columns=select_list(MESSAGE_EXPRESSIONS, columns, rare),
         delivery=by_key("delivery", "k", "m"),
         is_alive=HAS_NOT_EXPIRED,
         chosen=chosen.condition,
-        filter=filtered.text,
     )
-    return Statement("read", text, "reading", rows, {**chosen.parameters, **filtered.parameters})
+    return Statement("read", text, "reading", rows, chosen.parameters)

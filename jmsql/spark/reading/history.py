@@ -15,9 +15,7 @@ from jmsql.extension.values import optional_to_postgresql, to_postgresql
 from jmsql.logs import contained_logger
 from jmsql.spark.columns.expressions import (
     HISTORY_EXPRESSIONS,
-    ColumnComparison,
     Condition,
-    filter_condition,
     select_list,
 )
 from jmsql.spark.database import check_database
@@ -128,22 +126,19 @@ def read_history(
     origin: HistoryOrigin,
     selector: Selector | None,
     part: Condition,
-    filters: Sequence[ColumnComparison],
     rare: Collection[str],
 ) -> Query[list[tuple[object, ...]]]:
     """Read a part of the history: a condition on its rows `m` says which."""
     of_origin = origin.condition()
-    filtered = filter_condition(HISTORY_EXPRESSIONS, filters)
     chosen = and_chosen(selector)
     text = fill(
         _sql["read"],
         columns=select_list(HISTORY_EXPRESSIONS, columns, rare),
         part=part.text,
         of_origin=of_origin.text,
-        filter=filtered.text,
         chosen=chosen.condition,
     )
-    parameters = {**part.parameters, **of_origin.parameters, **filtered.parameters, **chosen.parameters}
+    parameters = {**part.parameters, **of_origin.parameters, **chosen.parameters}
     return Statement("read", text, "reading the history", rows).bind(parameters)
 
 

@@ -47,7 +47,6 @@ cross join lateral (
       and m.sequence between p.first_sequence and p.last_sequence and d.claim_id is null and {is_alive} and {is_sent}
       {chosen}
     offset 0) m
-where true {filter}
 union all
 select {columns}
 from (
@@ -56,5 +55,4 @@ from (
     where m.queue_id = %(queue_id)s
       and (m.jms_delivery_time, m.sequence) > (%(delayed_after)s::bigint, %(delayed_after_sequence)s::bigint)
       and (m.jms_delivery_time, m.sequence) <= (%(delayed_until)s::bigint, %(delayed_until_sequence)s::bigint)
-      and {is_alive} {chosen}) m
-where true {filter};
+      and {is_alive} {chosen}) m;

@@ -43,4 +43,4 @@ order by part, transaction_id, sequence;
 
 -- name: read
 select {columns} from jmsql_internal.message_history m
-where {part} {of_origin} {filter} {chosen};
+where {part} {of_origin} {chosen};

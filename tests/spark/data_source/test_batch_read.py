@@ -10,7 +10,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import Row, SparkSession
 
 import jmsql
@@ -231,21 +231,18 @@ def test_history_is_read_as_it_was_recorded(
         at.option("endingOffsets", "tomorrow").load()
 
 
-def test_conditions_are_pushed_down_if_asked_for(spark: SparkSession, context: jmsql.JMSContext) -> None:
-    for body in ("one", "two", "three"):
-        context.create_producer().send(context.create_queue("orders"), body)
+@pytest.mark.parametrize("enabled", ["false", "true"])
+def test_conditions_hold_for_one_query_alone(spark: SparkSession, context: jmsql.JMSContext, enabled: str) -> None:
+    for priority in range(10):
+        context.create_producer(priority=priority).send(context.create_queue("orders"), b"")
     context.commit()
-
-    def chosen() -> list[str]:
-        rows = spark.read.format("jmsql").options(queue="orders", pushFilters="true").load()
-        found = rows.where("text_body in ('one', 'three') and priority = 4 and length(text_body) = 3")
-        return [row.text_body for row in found.collect()]
-
-    with pytest.raises(PySparkException, match=r"spark\.sql\.python\.filterPushdown\.enabled"):
-        chosen()
-
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", enabled)
     try:
-        assert chosen() == ["one"]
+        rows = spark.read.format("jmsql").options(queue="orders", columns="priority").load()
+        urgent, other = rows.where("priority > 7"), rows.where("priority <= 7")
+        assert urgent.count() == 2
+        assert rows.count() == 10
+        assert urgent.union(other).count() == 10
+        assert rows.join(urgent, "priority", "left_anti").count() == 8
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
