@@ -96,14 +96,19 @@ class StoreCollector(Collector):
     def close(self) -> None:
         """End the connection."""
         with self._lock:
-            if self._runner is not None:
-                self._runner.close()
-                self._runner = None
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
 
     def _look(self) -> list[Metric]:
         is_up = "jmsql_database_up", "Whether the database answers, and has the schema."
         started = time.perf_counter()
         try:
+            if self._runner is not None and self._runner.was_ended:  # as the server, or a pooler, ends idle ones
+                self._disconnect()
             if self._runner is None:
                 self._runner = open_runner(self._url, self._schema, statement_timeout=LONGEST_LOOK)
             store = self._runner.run(overview.store())
@@ -115,9 +120,7 @@ class StoreCollector(Collector):
             ]
         except JMSException as error:
             logger.warning("The store cannot be measured: %s", error)
-            if self._runner is not None:
-                self._runner.close()
-                self._runner = None
+            self._disconnect()
             return [_gauge(*is_up, 0)]
         took = "jmsql_measurement_duration_seconds", "How long it took to measure all this."
         return [_gauge(*is_up, 1), _gauge(*took, time.perf_counter() - started), *metrics]

@@ -243,6 +243,22 @@ def test_a_database_that_cannot_be_reached_and_comes_back(jmsql_clean_url: str) 
     collector.close()
 
 
+def test_an_idle_connection_that_was_ended_is_made_again_before_it_is_used(jmsql_clean_url: str) -> None:
+    url = sqlalchemy.make_url(jmsql_clean_url).set(drivername="postgresql").render_as_string(hide_password=False)
+    collector = StoreCollector(jmsql_clean_url)
+    collector.require()
+    with psycopg.connect(url, autocommit=True) as database:
+        ended = database.execute(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
+            "where datname = current_database() and application_name = 'jmsql'"
+        ).fetchall()
+    assert ended == [(True,)]
+    registry = CollectorRegistry()
+    registry.register(collector)
+    assert registry.get_sample_value("jmsql_database_up") == 1.0
+    collector.close()
+
+
 def test_a_connection_that_was_lost_is_made_again(registry: CollectorRegistry, jmsql_clean_url: str) -> None:
     assert registry.get_sample_value("jmsql_database_up") == 1.0
     url = sqlalchemy.make_url(jmsql_clean_url).set(drivername="postgresql").render_as_string(hide_password=False)

@@ -50,6 +50,9 @@ class ConnectionOnDemand:
         """
         if self._closed:
             raise IllegalStateException("The connection is closed.")
+        if self._runner is not None and self._runner.was_ended:  # as the server, or a pooler, ends idle ones
+            runner, self._runner = self._runner, None
+            await runner.close()
         if self._runner is None:
             self._runner = await self._connect()
         return self._runner

@@ -51,6 +51,9 @@ class ConnectionOnDemand:
         """
         if self._closed:
             raise IllegalStateException("The connection is closed.")
+        if self._runner is not None and self._runner.was_ended:  # as the server, or a pooler, ends idle ones
+            runner, self._runner = self._runner, None
+            runner.close()
         if self._runner is None:
             self._runner = self._connect()
         return self._runner

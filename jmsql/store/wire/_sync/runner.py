@@ -240,6 +240,11 @@ class PsycopgRunner(Runner):
         return work
 
     @property
+    def was_ended(self) -> bool:
+        """True if the connection is lost, or the server has ended it while it was idle."""
+        return self.connection.closed or (self.is_idle and _has_unread(self.connection))
+
+    @property
     def is_pooled(self) -> bool:
         """True if the connection is known to go through a pooler."""
         return self._origin is not None and self._origin.is_pooled
@@ -291,6 +296,12 @@ def _require_no_rows(cursor: psycopg.Cursor[Any]) -> None:
     """Raise the error that is being handled again, unless it says that the statement returns no rows."""
     if cursor.pgresult is None or cursor.pgresult.status != COMMAND_OK:
         raise  # noqa: PLE0704 - called while it is handled
+
+
+def _has_unread(connection: psycopg.Connection[Any]) -> bool:
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.pgconn.socket, selectors.EVENT_READ)
+        return bool(selector.select(timeout=0))
 
 
 # Connections
@@ -364,9 +375,7 @@ class WireConnection(psycopg.Connection[Any]):
     @property
     def has_unread(self) -> bool:
         """True if the server has sent unread data: on an idle connection, that it is closing."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.pgconn.socket, selectors.EVENT_READ)
-            return bool(selector.select(timeout=0))
+        return _has_unread(self)
 
     def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **parameters: Any) -> T:
         """Run one of psycopg's own generators, once an unanswered commit is answered."""
