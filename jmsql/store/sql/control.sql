@@ -84,19 +84,22 @@ select jmsql_internal.lead(%(connection_id)s, %(duration)s),
         from jmsql_internal.leadership l
         where l.connection_id <> %(connection_id)s and l.expires_at > clock_timestamp()),
        has_table_privilege('jmsql_internal.leadership'::regclass::oid, 'insert') and coalesce((
-           select count(c.connection_id) < 2
+           with earlier as (
+               select c.host, c.process_id
+               from jmsql_internal.connection own
+               join jmsql_internal.connection c on c.connection_id < own.connection_id and c.user_name = own.user_name
+               where own.connection_id = %(connection_id)s
+                 and c.connection_id is distinct from (select l.connection_id from jmsql_internal.leadership l))
+           select (select count(*) from (select from earlier limit 2) two) < 2
                   or (own.host, own.process_id) is distinct from (leader.host, leader.process_id)
-                     and count(c.connection_id) filter (
-                         where (c.host, c.process_id) is distinct from (leader.host, leader.process_id)) = 0
+                     and not exists (
+                         select from earlier e
+                         where (e.host, e.process_id) is distinct from (leader.host, leader.process_id))
                   or own.host is distinct from leader.host
-                     and count(c.connection_id) filter (where c.host is distinct from leader.host) = 0
+                     and not exists (select from earlier e where e.host is distinct from leader.host)
            from jmsql_internal.connection own
            left join (jmsql_internal.leadership l join jmsql_internal.connection leader using (connection_id)) on true
-           left join jmsql_internal.connection c
-               on c.connection_id < own.connection_id and c.connection_id is distinct from leader.connection_id
-                  and c.user_name = own.user_name
-           where own.connection_id = %(connection_id)s
-           group by own.connection_id, leader.connection_id), true),
+           where own.connection_id = %(connection_id)s), true),
        (extract(epoch from clock_timestamp()) * 1000::numeric)::bigint,
        array(select q.queue_id from jmsql_internal.queue q where q.history);
 
