@@ -6,6 +6,7 @@ import itertools
 import logging
 import re
 import socket
+import time
 from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPConnection
@@ -193,10 +194,12 @@ def test_many_tabs_of_a_queue_cost_what_one_costs(
     visitor.get("/clients?live=1")
     visitor.get("/dead-letters?live=1")
     asked.clear()
+    started = time.time()
     for _ in range(20):
         for path in (orders, "/", "/dead-letters", "/clients"):
             assert visitor.get(f"{path}?live=1").status == 200
-    assert asked == []
+    # The stored rates are read for each minute, and a slow machine may take several for so many requests.
+    assert asked.count(b"begin") <= time.time() // 60 - started // 60
 
 
 def test_requests_that_do_not_arrive_whole_are_cut_off(

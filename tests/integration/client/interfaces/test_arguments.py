@@ -49,6 +49,8 @@ TIMEOUTS: list[tuple[object, type[Exception]]] = [
     (float("inf"), ValueError),
     ("1", TypeError),
     ([], TypeError),
+    (False, TypeError),
+    (True, TypeError),
 ]
 
 
@@ -58,7 +60,7 @@ def test_timeout_of_a_receive(session: Session, queue: Queue, timeout: Any, erro
         session.create_consumer(queue).receive(timeout=timeout)
 
 
-@pytest.mark.parametrize("timeout", [0, 0.0, False, timedelta(0), timedelta(milliseconds=1), 0.001])
+@pytest.mark.parametrize("timeout", [0, 0.0, timedelta(0), timedelta(milliseconds=1), 0.001])
 def test_timeout_of_a_receive_is_seconds_or_a_timedelta(session: Session, queue: Queue, timeout: Any) -> None:
     assert session.create_consumer(queue).receive(timeout=timeout) is None
 
