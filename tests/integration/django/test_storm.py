@@ -20,7 +20,7 @@ from tests.faults.faulty_server import FaultyServer, faulty_server
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 90.0
-COUNT = 300
+COUNT = 800
 
 
 @contextmanager
