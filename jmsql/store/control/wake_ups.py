@@ -24,7 +24,7 @@ _COUNTERS = 4096
 """Channels share the counters of news, so that those of temporary queues leave nothing behind."""
 
 _LONGEST_SECOND_LOOK = 60.0
-"""For how many seconds an announcement stands at the most if nobody waits: senders tell of each message meanwhile."""
+"""The most seconds for which an announcement stands without a wait. Senders notify of each message meanwhile."""
 
 
 def bucket_of(channel: int) -> int:
@@ -173,7 +173,7 @@ class WakeUps:
         self._announced = set(range(BUCKETS)) if unannounced is None else set[int]()
         self._announcements = [0] * BUCKETS
         self._used: set[int] = set()
-        """The buckets in which somebody waits, or has begun to since the last withdrawal or the last announcement."""
+        """The buckets with a wait that has begun since the last withdrawal or the last announcement."""
         self._second_looks: dict[int, float] = {}
         """Until when an announcement stands in any case, by bucket: those look once more that waited at it."""
 
@@ -277,9 +277,9 @@ class WakeUps:
             self.wake(channel)
 
     def unused(self) -> set[int]:
-        """Return the buckets in which nobody waits or has waited since the last call; senders are told so now.
+        """Withdraw and return the buckets without a wait since the last call.
 
-        Those remain that were announced, and in which nobody has waited again since.
+        A bucket whose announcement no wait has followed yet stays announced.
         """
         with self._lock:
             now, second_looks = monotonic(), self._second_looks.items()
