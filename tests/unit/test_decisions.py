@@ -19,3 +19,15 @@ def test_the_index_lists_each_decision_by_its_number_and_title() -> None:
         assert int(path.name[:4]) == int(found[1]), path
         titles.append((found[1], found[2], path.name))
     assert listed == titles
+
+
+def test_decisions_that_hold_name_no_file_that_is_gone() -> None:
+    superseded = re.findall(r"\]\((\S+)\) · superseded", (DECISIONS / "index.md").read_text())
+    gone = {
+        (path.name, name)
+        for path in DECISIONS.glob("0*.md")
+        if path.name not in superseded
+        for name in re.findall(r"`([\w./]+/\w+\.(?:py|sql))`", path.read_text())
+        if not any((ROOT / root / name).is_file() for root in ("", "jmsql", "tests", "migrations"))
+    }
+    assert gone == set()
