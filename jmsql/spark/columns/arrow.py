@@ -157,15 +157,45 @@ def _parse_bodies(texts: list[str | None], kind: pa.StructType) -> pa.Array:
             pa.BufferReader(content),
             arrow_json.ReadOptions(use_threads=False, block_size=len(content) + 1),
             arrow_json.ParseOptions(
-                explicit_schema=pa.schema([(BODY, kind)]), newlines_in_values=True, unexpected_field_behavior="ignore"
+                explicit_schema=pa.schema([(BODY, _parsed_type(kind))]),
+                newlines_in_values=True,
+                unexpected_field_behavior="ignore",
             ),
         )
         table.validate(full=True)  # the parser takes decimals of more digits than their type has
+        if table.num_rows == len(texts):
+            return _read_texts(table.column(BODY).combine_chunks(), kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        table = None
-    if table is not None and table.num_rows == len(texts):
-        return table.column(BODY).combine_chunks()
+        pass
     if len(texts) == 1:
         return pa.nulls(1, kind)
     middle = len(texts) // 2
     return pa.concat_arrays([_parse_bodies(texts[:middle], kind), _parse_bodies(texts[middle:], kind)])
+
+
+def _parsed_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type as Arrow's parser reads it: dates are texts to it."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_parsed_type(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_parsed_type(kind.value_type)))
+    return pa.string() if pa.types.is_date(kind) else kind
+
+
+def _read_texts(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a parsed column with its dates, which are texts so far.
+
+    Raises:
+        pyarrow.ArrowInvalid: A text is no date.
+    """
+    if column.type == kind:
+        return column
+    if pa.types.is_struct(kind):
+        children = [_read_texts(child, field.type) for child, field in zip(column.flatten(), kind, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=column.is_null())
+    if pa.types.is_list(kind):
+        ends = pc.cumulative_sum(pc.list_value_length(column).fill_null(0))
+        offsets = pa.concat_arrays([pa.array([0], ends.type), ends])
+        values = _read_texts(column.flatten(), kind.value_type)
+        return pa.ListArray.from_arrays(offsets, values, kind, mask=column.is_null())
+    return column.cast(kind)

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    MapType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from jmsql import JMSException
 from jmsql.spark.columns.arrow import BODY, Shaper
@@ -16,6 +27,9 @@ _PROPERTY = "struct<type:string,boolean:boolean,long:bigint,double:double,string
 
 TYPED_PROPERTIES = f"map<string,{_PROPERTY}>"
 """The type of the column `properties` where it is a map of typed values."""
+
+_PARSED = (BooleanType, DateType, NumericType, StringType, TimestampNTZType, TimestampType)
+"""The types of Spark into which a body's JSON is parsed, beside arrays and structs of them."""
 
 
 def read_schema(options: Options, table: Mapping[str, str] | None = None) -> str:
@@ -59,8 +73,9 @@ def check_read_schema(schema: StructType, options: Options) -> None:
     _require_single(schema, "The schema")
     for field in schema.fields:
         if field.name == BODY:
-            if not isinstance(field.dataType, StructType) or "map<" in field.dataType.simpleString():
-                raise JMSException("The schema of the column 'body' is a struct, in which there is no map.")
+            if not isinstance(field.dataType, StructType):
+                raise JMSException("The schema of the column 'body' is a struct.")
+            _require_parsed(field.dataType)
             _require_single(field.dataType, "Option 'bodySchema'")
             continue
         _check(field.name, field.dataType.simpleString(), readable, "read")
@@ -94,6 +109,20 @@ def check_written_schema(schema: StructType, options: Options, *, overwrite: boo
     if options.destination is None and "destination" not in schema.fieldNames():
         raise JMSException(
             f"Say where the messages go: option 'queue', option 'topic', or a column 'destination'. {ADVICE_ON_TABLES}"
+        )
+
+
+def _require_parsed(schema: DataType) -> None:
+    """Make sure that a body's JSON is parsed into values of these types."""
+    if isinstance(schema, ArrayType):
+        _require_parsed(schema.elementType)
+    elif isinstance(schema, StructType):
+        for field in schema.fields:
+            _require_parsed(field.dataType)
+    elif not isinstance(schema, _PARSED):
+        raise JMSException(
+            f"Option 'bodySchema': JSON is not parsed into {schema.simpleString().upper()}. Read the text or JSON body "
+            "as it is, and convert it in Spark, as from_json, parse_json and cast do."
         )
 
 

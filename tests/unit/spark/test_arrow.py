@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from decimal import Decimal
 from json import dumps
@@ -11,6 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
     DecimalType,
     IntegerType,
     MapType,
@@ -18,6 +23,8 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
+    TimeType,
+    VariantType,
 )
 
 from jmsql import JMSException
@@ -249,6 +256,42 @@ def test_decimals_with_more_digits_than_the_schema_has_do_not_fit() -> None:
     shaped.validate(full=True)
     found = [row["body"] for row in shaped.to_pylist()]
     assert found == [None if number == numbers[1] else {"n": Decimal(number)} for number in numbers]
+
+
+_DAYS = StructType([StructField("day", DateType())])
+_days = st.fixed_dictionaries({"day": st.none() | st.dates()})
+_bodies = st.fixed_dictionaries({"day": st.none() | st.dates(), "others": st.none() | st.lists(st.none() | _days)})
+
+
+def parsed(bodies: list[str], kind: StructType) -> list[Any]:
+    """Return bodies as a read parses them."""
+    batch = pa.RecordBatch.from_pydict({"body": bodies})
+    (shaped,) = shaper(StructType([StructField("body", kind)]), Options.read({})).shape([batch])
+    shaped.validate(full=True)
+    return [row["body"] for row in shaped.to_pylist()]
+
+
+@given(bodies=st.lists(_bodies, min_size=1))
+def test_dates_are_parsed_also_in_lists(bodies: list[dict[str, Any]]) -> None:
+    kind = StructType([*_DAYS.fields, StructField("others", ArrayType(_DAYS))])
+    assert parsed([dumps(body, default=dt.date.isoformat) for body in bodies], kind) == bodies
+
+
+def test_texts_that_are_no_dates_do_not_fit() -> None:
+    days = ['"2026-11-21"', '"2026-02-30"', '"tomorrow"', "5", "null"]
+    found = parsed([f'{{"day": {day}}}' for day in days], _DAYS)
+    assert found == [{"day": dt.date(2026, 11, 21)}, None, None, None, {"day": None}]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [BinaryType(), DayTimeIntervalType(), MapType(StringType(), StringType()), TimeType(), VariantType()],
+    ids=str,
+)
+def test_schema_of_a_body_takes_no_types_into_which_json_is_not_parsed(kind: DataType) -> None:
+    body = StructType([StructField("list", ArrayType(StructType([StructField("a", kind)])))])
+    with pytest.raises(JMSException, match="Option 'bodySchema': JSON is not parsed into "):
+        check_read_schema(StructType([StructField("body", body)]), Options.read({}))
 
 
 _DOUBLED = StructType([StructField("n", IntegerType()), StructField("n", IntegerType())])
