@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterable
 from importlib import import_module
@@ -14,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 
 from jmsql.client.sending.options import SendOptions
 from jmsql.client.sending.targets import is_awaited
-from jmsql.concurrency.functions import is_coroutine_function
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
 from jmsql.public_names import set_module
@@ -84,6 +81,11 @@ if TYPE_CHECKING:
 # (decision 74).
 
 
+_ATTRIBUTES_OF_CODE = ("__name__", "__code__", "__defaults__", "__kwdefaults__")
+"""An object that has them counts as a function for `inspect`, and as a coroutine function if its code is one's. So
+frameworks await its calls, such as Starlette in its background tasks. Python 3.11 has no `markcoroutinefunction`."""
+
+
 class _Owner(Protocol):
     @property
     def schema(self) -> str:
@@ -105,6 +107,7 @@ class ListenerFunction(Generic[P, R_co]):
     function: Callable[P, R_co]
 
     def __init__(self, function: Callable[P, R_co], destination: Queue | Topic, options: ListenerOptions) -> None:
+        functools.update_wrapper(self, _called(function), _ATTRIBUTES_OF_CODE, updated=())
         functools.update_wrapper(self, function, updated=())  # a callable object's attributes are not its own
         self.function = function
         self.name = name_of(function)
@@ -112,8 +115,6 @@ class ListenerFunction(Generic[P, R_co]):
         self._declared = destination
         # The applications that have it. Written by `place`, as they register it or include its router.
         self._places: list[tuple[_Owner, Listener]] = []
-        if is_coroutine_function(function):
-            _mark_coroutine_function(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function, without a message or a transaction of jmsql."""
@@ -323,12 +324,11 @@ class ListenerFunction(Generic[P, R_co]):
         return f"<{type(self).__name__} {self.name} on {self._declared}>"
 
 
-def _mark_coroutine_function(function: object) -> None:
-    """Have frameworks, such as Starlette with its background tasks, await the calls of an object."""
-    if sys.version_info >= (3, 12):
-        inspect.markcoroutinefunction(function)  # type: ignore[type-var,unused-ignore]
-    else:
-        vars(function)["_is_coroutine"] = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
+def _called(function: Any) -> Any:
+    """Return the function or method that a call of a function, or of an object, runs."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function if hasattr(function, "__code__") else getattr(function, "__call__", function)  # noqa: B004
 
 
 def name_of(handler: object) -> str:

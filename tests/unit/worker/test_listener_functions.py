@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import pickle
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal
@@ -57,14 +59,32 @@ def test_a_callable_objects_attributes_do_not_hide_those_of_the_listener() -> No
     assert mailer.destination == Queue("mail")
 
 
-def test_frameworks_know_a_coroutine_function() -> None:
-    @app.listener("awaited")
-    async def later(order: Order) -> int:
+async def later(order: Order, *, limit: int = 5) -> int:
+    return min(order.number, limit)
+
+
+class Later:
+    async def __call__(self, order: Order) -> int:
         return order.number
 
-    assert asyncio.iscoroutinefunction(later)
-    assert not asyncio.iscoroutinefunction(ship)
-    assert asyncio.run(later(Order(7))) == 7
+    def number(self, order: Order) -> int:
+        return order.number
+
+
+@pytest.mark.parametrize("function", [later, functools.partial(later, limit=6), Later(), Later().__call__])
+def test_frameworks_know_a_coroutine_function(function: Callable[[Order], Coroutine[Any, Any, int]]) -> None:
+    handler = app.listener("awaited")(function)
+    assert asyncio.iscoroutinefunction(handler)
+    assert inspect.iscoroutinefunction(handler)
+    assert asyncio.run(handler(Order(4))) == 4
+
+
+@pytest.mark.parametrize("function", [ship.function, functools.partial(ship.function, limit=6), Later().number])
+def test_frameworks_know_a_plain_function(function: Callable[[Order], object]) -> None:
+    handler = app.listener("called")(function)
+    assert not asyncio.iscoroutinefunction(handler)
+    assert not inspect.iscoroutinefunction(handler)
+    assert inspect.signature(handler) == inspect.signature(function)
 
 
 def test_a_handler_of_two_queues_sends_to_that_of_the_outer_decorator() -> None:
