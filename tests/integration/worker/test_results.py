@@ -549,6 +549,23 @@ def test_a_transaction_sees_its_own_results_and_is_not_waited_in(
     engine.dispose()
 
 
+async def test_a_transacted_session_with_open_work_is_not_waited_in(jmsql_factory: ConnectionFactory) -> None:
+    async with handling(jmsql_factory, str.upper).running():
+        with jmsql_factory.create_connection() as connection:
+            session = connection.create_session(transacted=True)
+            message_id = jmsql.send(session, "orders", "a")
+            result = jmsql.result(session, message_id)
+            with pytest.raises(IllegalStateException, match="inside of the session's transaction"):
+                result.get(5)
+            session.commit()
+            assert await asyncio.to_thread(result.get, PATIENCE) == "A"
+            jmsql.send(session, "receipts", "b")
+            assert result.get(None) == "A"  # it is there, so that nothing waits
+            session.rollback()
+            with pytest.raises(TimeoutError):
+                jmsql.result(session, uuid.uuid4()).get(0.01)
+
+
 async def test_transactions_of_tasks_see_results(jmsql_factory: ConnectionFactory, jmsql_clean_url: str) -> None:
     url = sqlalchemy.make_url(jmsql_clean_url)
     app = handling(jmsql_factory, str.upper, is_async=True)

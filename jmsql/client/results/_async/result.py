@@ -146,7 +146,7 @@ class Result:
             JobFailed: The message has failed, has expired or was cancelled; the handler's error is its `error`.
             TimeoutError: It has not ended in time, or its listener keeps no results; the text says its state.
             IllegalStateException: There is no result yet, and a transaction would stay open meanwhile: a transacted
-                handler's, or the caller's; or the connection is closed.
+                handler's, the caller's, or the target's, if it is a session; or the connection is closed.
             JMSException: The server could not be asked.
         """
         deadline = None if timeout is None else monotonic() + seconds(timeout, "timeout")

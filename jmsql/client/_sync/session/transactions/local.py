@@ -12,6 +12,7 @@ from jmsql.client._sync.link.watched_connection import ApplicationListener
 from jmsql.client._sync.session.asynchronous_sender import AsynchronousSender
 from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.transaction import OwnTransaction, session_lease
+from jmsql.client._sync.shared.endings import ClientEndings
 from jmsql.client._sync.shared.redelivery import Failure, failure_of, failure_of_commit
 from jmsql.client.send_buffer import SendBuffer
 from jmsql.concurrency.threads import RLock, taken_within, try_acquire
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.link.lent import LentLink
     from jmsql.client._sync.session.session_state import SessionState
     from jmsql.client._sync.shared.client_context import ClientContext
+    from jmsql.client._sync.shared.endings import Endings
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import AsynchronousSend, MessageCheck
     from jmsql.client.receiving.fetching import PrefetchBuffer
@@ -349,6 +351,23 @@ def local_transaction(state: SessionState, client: ClientContext) -> LocalTransa
     return LocalTransaction(state, client, database, Locks(database, client.redelivery))
 
 
+class _TransactedEndings(ClientEndings):
+    """Reads beside a session's transaction.
+
+    Args:
+        client: The session's connection.
+        work: The session's work, which would wait for the end of a wait.
+    """
+
+    def __init__(self, client: ClientContext, work: SessionWork) -> None:
+        super().__init__(client)
+        self._work = work
+
+    @property
+    def transaction(self) -> str | None:
+        return super().transaction or ("the session's transaction" if self._work.is_used else None)
+
+
 class LocalTransaction(OwnTransaction):
     """The session's messages are collected, inserted together, and sent by the commit.
 
@@ -447,6 +466,9 @@ class LocalTransaction(OwnTransaction):
         finally:
             if is_taken:
                 turn.__exit__(None, None, None)
+
+    def endings(self) -> Endings:
+        return _TransactedEndings(self._client, self.work)
 
     def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
         self.check_usable()
