@@ -28,6 +28,7 @@ from jmsql.extension.statements import (
     nothing,
     optional_value,
     rows,
+    value,
 )
 from jmsql.extension.values import optional_to_postgresql, to_postgresql
 from jmsql.spark.columns.expressions import MESSAGE_EXPRESSIONS, select_list
@@ -66,6 +67,9 @@ def _keys(result: Result) -> list[_Key]:
 
 _sql = SqlFile("browse", "jmsql.spark")
 _find_subscription = _sql.statement("find_subscription", "looking up the subscription", optional_value(int))
+is_there = _sql.statement("is_there", "reading", value(bool))
+"""Whether a queue has not been deleted."""
+
 _by_index = _sql.statement("by_index", "dividing the queue", nothing)
 _samples = _sql.statement("samples", "dividing the queue", _keys)
 

@@ -5,6 +5,10 @@ select s.queue_id from jmsql_internal.subscription s join jmsql_internal.topic t
 where t.name = %(topic)s and s.name = %(subscription)s and s.client_id is not distinct from %(client_id)s
 order by s.durable desc limit 1;
 
+-- name: is_there
+-- Asked once all is read: a queue that was deleted since the planning has some of its messages yet, or none.
+select exists (select from jmsql_internal.queue where queue_id = %(queue_id)s and deleted_at is null);
+
 -- name: by_index
 -- Until the transaction ends. Statistics of a time when the queue was short would have each step read the rest of it.
 select set_config('enable_bitmapscan', 'off', true);

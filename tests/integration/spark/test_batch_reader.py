@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 from operator import itemgetter
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
     BinaryType,
@@ -21,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 import jmsql
+from jmsql.admin import Administration
 from jmsql.spark.columns.expressions import COLUMNS, SMALL_FIELDS
 from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader, BrowsePartition
@@ -115,6 +117,30 @@ def test_few_messages_are_divided_too(queue_id: int, server: Server, jmsql_facto
             context.create_producer(priority=priority).send(jmsql.Queue("orders"), "a")
     assert sorted(map(len, sequences(partitions="4"))) == [1, 1, 1]
     assert list(map(len, sequences(partitions="2"))) in ([1, 2], [2, 1])
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+@pytest.mark.parametrize("source", [{"queue": "orders"}, {"topic": "news", "subscription": "s"}], ids=str)
+def test_a_read_of_what_was_deleted_since_it_was_planned_fails(
+    queue_id: int, jmsql_clean_url: str, source: dict[str, str], *, made_again: bool
+) -> None:
+    def read(timeout: str) -> Callable[[], list[pa.RecordBatch]]:
+        reader = BatchReader(Options.read({**source, "snapshotTimeout": timeout}), SCHEMA)
+        [partition] = reader.partitions()
+        return lambda: list(reader.read(partition))
+
+    with Administration(jmsql_clean_url) as administration:
+        administration.subscribe("news", "s", shared=True)
+        read_now, read_as_planned = read("0"), read("60")
+        assert read_now() == read_as_planned() == []
+        administration.delete("queue://orders")
+        administration.unsubscribe("s")
+        if made_again:
+            administration.create_queue("orders")
+            administration.subscribe("news", "s", shared=True)
+    with pytest.raises(jmsql.InvalidDestinationException, match="(orders|news) was deleted since this read was"):
+        read_now()
+    assert read_as_planned() == []
 
 
 @pytest.mark.timeout(60)
