@@ -138,7 +138,7 @@ def test_a_read_of_what_was_deleted_since_it_was_planned_fails(
         if made_again:
             administration.create_queue("orders")
             administration.subscribe("news", "s", shared=True)
-    with pytest.raises(jmsql.InvalidDestinationException, match="(orders|news) was deleted since this read was"):
+    with pytest.raises(jmsql.InvalidDestinationException, match=r"(orders|news) was deleted since this read was"):
         read_now()
     assert read_as_planned() == []
 
