@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Self
 
 from jmsql.logs import contained_logger
+from jmsql.worker.competition import warn_of_competition
 from jmsql.worker.handlers._async.handlers import Handlers
 from jmsql.worker.handlers.handler_groups import HandlersInThreads, HandlerWatch, asynchronous, synchronous
 from jmsql.worker.handlers.listener import Listener
@@ -61,6 +62,7 @@ class Running:
             JMSException: The server cannot be reached, or refuses.
         """
         enable_loggers()
+        warn_of_competition(listener.facts(settings.concurrency) for listener in listeners)
         awaited = [listener for listener in listeners if listener.is_async]
         blocking = [listener for listener in listeners if not listener.is_async]
         handlers, in_threads = None, None

@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 from jmsql.logs import contained_logger
 from jmsql.values.clock import monotonic
 from jmsql.worker.child_process import ChildProcess, ProcessSlot
+from jmsql.worker.competition import warn_of_competition
 from jmsql.worker.metrics import Totals, WorkerMetrics
 from jmsql.worker.reports import Limit, outcomes
 from jmsql.worker.settings import Settings
@@ -265,13 +266,7 @@ class Supervisor:
         self._listeners = slot.current.listeners
         for listener in self._listeners:
             logger.info("%s", _description(listener), extra=listener)
-        for source, names in competing(self._listeners).items():
-            logger.warning(
-                "%s take each other's messages: each message of %s goes to one of them. For every one of them to have "
-                "it, send to a topic, with a subscription for each; to share the messages out, give them selectors.",
-                " and ".join(names),
-                source,
-            )
+        warn_of_competition(self._listeners)
 
     # Events
 
@@ -404,19 +399,6 @@ def _description(listener: dict[str, Any]) -> str:
         f"{listener['concurrency']} at a time in each process, "
         f"{'transacted' if listener['transacted'] else 'not transacted'}."
     )
-
-
-def competing(listeners: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
-    """Return the names of listeners that take each other's messages, by their destination or subscription.
-
-    Those with selectors share the messages out on purpose.
-    """
-    names: dict[str, list[str]] = {}
-    for each in listeners:
-        if each["selector"] is None:
-            subscription = "" if each["subscription"] is None else f" of the subscription {each['subscription']!r}"
-            names.setdefault(f"{each['destination']}{subscription}", []).append(each["listener"])
-    return {source: found for source, found in names.items() if len(found) > 1}
 
 
 def _reason(child: ChildProcess, exit_code: int) -> str:

@@ -520,3 +520,21 @@ async def test_idle_connections_that_were_cut_are_not_used(
             await until(lambda number=number: len(database.handled()) == number and database.queued() == 0)  # type: ignore[misc]
             database.rows(f"select pg_terminate_backend(pid) from pg_stat_activity where application_name = '{name}'")
     assert [text for text, _ in database.handled()] == ["a", "b", "c"]
+
+
+async def test_listeners_that_take_each_others_messages_are_named(
+    jmsql_factory: ConnectionFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    application = Application(jmsql_factory)
+
+    def ship(order: str) -> None: ...
+
+    async def bill(order: str) -> None: ...
+
+    for handler in (ship, bill):
+        application.listener("orders")(handler)
+    async with application.running():
+        pass
+    (warning,) = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert "ship and" in warning
+    assert "bill take each other's messages: each message of queue://orders goes to one of them." in warning

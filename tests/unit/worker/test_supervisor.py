@@ -6,27 +6,10 @@ from typing import Any
 
 import pytest
 
-from jmsql import Topic
-from jmsql.worker import Application, child_process, supervisor
+from jmsql.worker import child_process, supervisor
 from jmsql.worker.child_process import ProcessSlot
 from jmsql.worker.settings import Settings
-from jmsql.worker.supervisor import Supervisor, competing
-
-
-def test_listeners_of_one_queue_without_selectors_compete() -> None:
-    application = Application()
-
-    def first(body: str) -> None: ...
-    def second(body: str) -> None: ...
-
-    for handler in (first, second):
-        application.listener("orders")(handler)
-        application.listener("chosen", selector=f"name = '{handler.__name__}'")(handler)
-        application.listener(Topic("news"), subscription=handler.__name__)(handler)
-        application.listener(Topic("prices"), subscription="desk")(handler)
-    names = [f"{__name__}.{handler.__qualname__}" for handler in (first, second)]
-    found = competing([listener.facts(1) for listener in application.listeners])
-    assert found == {"queue://orders": names, "topic://prices of the subscription 'desk'": names}
+from jmsql.worker.supervisor import Supervisor
 
 
 class Process:
