@@ -68,7 +68,10 @@ class EmbeddedServer:
 
 @set_module("jmsql.embedded")
 def start_server(
-    data_directory: Path | None = None, *, programs: Path | None = None, durable: bool = True
+    data_directory: str | os.PathLike[str] | None = None,
+    *,
+    programs: str | os.PathLike[str] | None = None,
+    durable: bool = True,
 ) -> EmbeddedServer:
     """Start a PostgreSQL server, or join the one that already runs on the directory.
 
@@ -94,8 +97,8 @@ def start_server(
     """
     _check_permission()
     default = _default_directory()
-    directory = (default if data_directory is None else data_directory).resolve()
-    cluster = Cluster(directory, programs, default / "programs", durable)
+    directory = (default if data_directory is None else Path(data_directory)).resolve()
+    cluster = Cluster(directory, None if programs is None else Path(programs), default / "programs", durable)
     with _lock:
         use = _uses.get(directory)
         try:

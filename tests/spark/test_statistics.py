@@ -187,7 +187,7 @@ def test_dead_letters_tell_their_reasons(results: Results) -> None:
 
 def test_statistics_are_written_as_parquet_in_place_of_those_before(results: Results, tmp_path: Path) -> None:
     place = tmp_path / "statistics" / "parquet"
-    write_statistics(results, place)
+    write_statistics(results, str(place))
     (place / "overall" / "stale").mkdir()
     write_statistics(results, place)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ class ArchiveReport:
 
 
 def archive(
-    target: str,
+    target: str | os.PathLike[str],
     *,
     destinations: Sequence[Destination | str] = (),
     connection: str | None = None,

@@ -9,6 +9,7 @@ visible beside those that it replaces.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -187,7 +188,7 @@ class Manifest:
         self._target.write(MANIFEST, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
-def archived_files(location: str) -> tuple[ArchivedFile, ...]:
+def archived_files(location: str | os.PathLike[str]) -> tuple[ArchivedFile, ...]:
     """Return the files of which an archive consists at one moment, each message once, also while a run writes to it.
 
     A run may move or merge files later. So a reader asks again when a file is gone.

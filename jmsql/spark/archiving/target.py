@@ -34,7 +34,8 @@ class Target:
         JMSException: There is no such file system here, or the URL holds a password.
     """
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str | os.PathLike[str]) -> None:
+        location = os.fspath(location)
         if not location:
             raise JMSException("The target has no name: give a directory, as a path or a URL.")
         location = re.sub("^file:/(?!/)", "file:///", location)  # as Hadoop and Spark write it

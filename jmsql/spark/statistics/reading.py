@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
@@ -60,7 +61,7 @@ class Source(NamedTuple):
     """
 
     history: bool = True
-    archive: str | None = None
+    archive: str | os.PathLike[str] | None = None
     destinations: Sequence[Destination] = ()
     since: datetime | None = None
     until: datetime | None = None
@@ -112,8 +113,9 @@ def _past(spark: SparkSession, source: Source, destination: Destination | None) 
 
 def _archived(spark: SparkSession, source: Source) -> DataFrame:
     assert source.archive is not None
-    columns = _COLUMNS | {"day": "date"} | _typed_properties(spark, source.archive)
-    rows = spark.read.schema(_ddl(columns)).parquet(source.archive)
+    archive = os.fspath(source.archive)
+    columns = _COLUMNS | {"day": "date"} | _typed_properties(spark, archive)
+    rows = spark.read.schema(_ddl(columns)).parquet(archive)
     rows = rows.where("destination is not null and outcome is not null")
     if source.destinations:
         rows = rows.where(F.col("destination").isin([destination.uri for destination in source.destinations]))

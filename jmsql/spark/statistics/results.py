@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -248,7 +249,7 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
         frame.unpersist()
 
 
-def write_statistics(results: Results, directory: Path) -> None:
+def write_statistics(results: Results, directory: str | os.PathLike[str]) -> None:
     """Write the statistics to ``by_hour/NAME`` and ``overall/NAME`` in a directory, replacing earlier ones.
 
     They are written beside it first: readers see one run's results, even if this one breaks off.
@@ -257,8 +258,9 @@ def write_statistics(results: Results, directory: Path) -> None:
         results: The statistics.
         directory: Where to.
     """
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    new = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    target = Path(directory)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         for grain, tables in (("by_hour", results.by_hour), ("overall", results.overall)):
             for name, table in tables.items():
@@ -266,12 +268,12 @@ def write_statistics(results: Results, directory: Path) -> None:
                 place.mkdir(parents=True)
                 pyarrow.parquet.write_table(table, place / "part-0.parquet")
         new.chmod(0o755)
-        if directory.exists():
+        if target.exists():
             former = new.with_name(f"{new.name}-former")
-            directory.rename(former)
-            new.rename(directory)
+            target.rename(former)
+            new.rename(target)
             shutil.rmtree(former)
         else:
-            new.rename(directory)
+            new.rename(target)
     finally:
         shutil.rmtree(new, ignore_errors=True)

@@ -23,7 +23,7 @@ SETTINGS = {
 
 
 def test_server_is_durable_private_and_able_to_prepare_transactions(prepared_directory: Path) -> None:
-    with start_server(prepared_directory) as server:
+    with start_server(str(prepared_directory)) as server:
         with psycopg.connect(server.url) as connection:
             assert connection.execute("select current_user, current_database()").fetchone() == ("postgres", "postgres")
             assert connection.execute("select upper('öl')").fetchone() == ("ÖL",), "letters beyond ASCII have cases"

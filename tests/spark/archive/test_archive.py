@@ -295,7 +295,7 @@ def test_files_are_listed_where_they_are_and_what_is_no_archive_is_refused(
         archived_files(str(target))
     (target / "_new").mkdir(exist_ok=True)
     (target / "_new/a.parquet").write_bytes(b"12")
-    [moved] = archived_files(str(target))
+    [moved] = archived_files(target)
     assert (moved.destination, str(moved.day), moved.name, moved.size) == ("b", "2026-11-20", "_new/a.parquet", 2)
     document["layout"] = 3
     manifest.write_text(json.dumps(document))
