@@ -1,19 +1,9 @@
-"""Objects that have a destination, such as registered handlers."""
+"""Bodies for registered handlers, which stand for their destinations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
-
-from jmsql.values.destinations import Destination
-
-
-class HasDestination(Protocol):
-    """A registered handler, or another object with a destination."""
-
-    @property
-    def destination(self) -> Destination:
-        """The destination of its messages."""
+from typing import Any
 
 
 def body_for(destination: object, body: object) -> object:

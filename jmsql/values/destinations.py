@@ -6,7 +6,8 @@ name. Source: JMS 1.1 chapter 4.2.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from inspect import isfunction
+from typing import Any, Protocol, Self, TypeAlias
 
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.public_names import set_module
@@ -137,8 +138,26 @@ def parse_destination(uri: str) -> Destination:
     return _KINDS[kind](name)
 
 
+class HasDestination(Protocol):
+    """A registered handler, which stands for the destination of its messages."""
+
+    @property
+    def destination(self) -> Destination:
+        """The destination of its messages."""
+
+
+AnyDestination: TypeAlias = Destination | str | HasDestination
+"""A queue, a topic, the name of a queue, ``queue://NAME``, ``topic://NAME``, or a registered handler."""
+AnyQueue: TypeAlias = Queue | str | HasDestination
+"""A queue, the name of one, ``queue://NAME``, or the registered handler of a queue."""
+AnyTopic: TypeAlias = Topic | str | HasDestination
+"""A topic, the name of one, ``topic://NAME``, or the registered handler of a topic's messages."""
+
+
 def require_destination(destination: object) -> Destination:
-    """Return a destination, which may be given as text: a queue's name, ``queue://NAME`` or ``topic://NAME``.
+    """Return a destination, which may be given as text, or as the handler of its messages.
+
+    A text is a queue's name, ``queue://NAME`` or ``topic://NAME``.
 
     Raises:
         InvalidDestinationException: It is neither a queue nor a topic.
@@ -147,31 +166,44 @@ def require_destination(destination: object) -> Destination:
         return destination
     if isinstance(destination, str):
         return _named(destination, Queue)
-    raise InvalidDestinationException(f"Expected a destination such as jmsql.Queue('orders'), got {destination!r}.")
+    found = destination_of(destination)
+    if isinstance(found, Queue | Topic):
+        return found
+    raise _refusal("a destination such as jmsql.Queue('orders')", destination)
 
 
 def require_queue(destination: object) -> Queue:
-    """Return a queue, which may be given as text: its name, or ``queue://NAME``.
+    """Return a queue, which may be given as text, its name or ``queue://NAME``, or as the handler of its messages.
 
     Raises:
         InvalidDestinationException: It is not a queue.
     """
-    found = _named(destination, Queue) if isinstance(destination, str) else destination
+    found = _named(destination, Queue) if isinstance(destination, str) else destination_of(destination)
     if isinstance(found, Queue):
         return found
-    raise InvalidDestinationException(f"Expected a queue such as jmsql.Queue('orders'), got {destination!r}.")
+    raise _refusal("a queue such as jmsql.Queue('orders')", destination)
 
 
 def require_topic(destination: object) -> Topic:
-    """Return a topic, which may be given as text: its name, or ``topic://NAME``.
+    """Return a topic, which may be given as text, its name or ``topic://NAME``, or as the handler of its messages.
 
     Raises:
         InvalidDestinationException: It is not a topic.
     """
-    found = _named(destination, Topic) if isinstance(destination, str) else destination
+    found = _named(destination, Topic) if isinstance(destination, str) else destination_of(destination)
     if isinstance(found, Topic):
         return found
-    raise InvalidDestinationException(f"Expected a topic such as jmsql.Topic('prices'), got {destination!r}.")
+    raise _refusal("a topic such as jmsql.Topic('prices')", destination)
+
+
+def destination_of(given: object) -> object:
+    """Return the destination of a registered handler, and any other object as it is."""
+    return given if isinstance(given, Destination) else getattr(given, "destination", given)
+
+
+def _refusal(expected: str, given: object) -> InvalidDestinationException:
+    advice = " A function stands for its queue once @app.listener has registered it." if isfunction(given) else ""
+    return InvalidDestinationException(f"Expected {expected}, got {given!r}.{advice}")
 
 
 def _named(text: str, kind: type[Destination]) -> Destination:

@@ -11,7 +11,7 @@ from jmsql.client._sync.administration.schedule_definition import make_schedule
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.public_names import set_module
 from jmsql.store.schedules.definition import Schedule
-from jmsql.values.destinations import Destination, Queue, Topic, require_destination
+from jmsql.values.destinations import AnyDestination, Destination, Queue, Topic, require_destination
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy
 from jmsql.values.rates import AtMost, Rate
@@ -67,7 +67,7 @@ class Router:
         visibility_timeout: float | timedelta | None = None,
         no_retry_for: type[Exception] | Iterable[type[Exception]] = (),
         timeout: float | timedelta | None = None,
-        reply_to: str | Destination | None = None,
+        reply_to: AnyDestination | None = None,
         on_dead_letter: DeadLetterHook | None = None,
         keep_result: float | timedelta | None = None,
         chunk: int | None = None,
@@ -98,7 +98,7 @@ class Router:
                 if the handler had raised `Reject` from them.
             timeout: After how many seconds (or a `timedelta`) the handler is ended, and its message has failed with a
                 `TimeoutError`: see [time-outs](/handlers.md#time-outs). None: it may take any time.
-            reply_to: Where the reply goes if the message has no JMSReplyTo: a queue, the name of one, or
+            reply_to: Where the reply goes if the message has no JMSReplyTo: a queue, the name of one, a handler, or
                 a topic; None: nowhere. See [replies](/handlers.md#replies).
             on_dead_letter: Called with each message that the handler has failed with for good, and the error, once it
                 has moved to the dead-letter queue; a function, or for a coroutine function perhaps one, too. See
@@ -359,7 +359,7 @@ class Router:
         return f"<{type(self).__name__} {names or 'without listeners'}>"
 
 
-def _destination(destination: str | Destination) -> Queue | Topic:
+def _destination(destination: AnyDestination) -> Queue | Topic:
     found = require_destination(destination)
     assert isinstance(found, Queue | Topic)
     return found

@@ -18,7 +18,16 @@ from jmsql.concurrency.tasks import async_resource, run_detached
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.values.clock import monotonic
-from jmsql.values.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, require_queue, require_topic
+from jmsql.values.destinations import (
+    AnyQueue,
+    AnyTopic,
+    Queue,
+    TemporaryQueue,
+    TemporaryTopic,
+    Topic,
+    require_queue,
+    require_topic,
+)
 from jmsql.values.duration import seconds
 
 if TYPE_CHECKING:
@@ -105,7 +114,7 @@ class QueueSession(Session):
     _require_destination = staticmethod(require_queue)
 
     @async_resource
-    async def create_receiver(self, queue: Queue | str, selector: str | None = None) -> QueueReceiver:
+    async def create_receiver(self, queue: AnyQueue, selector: str | None = None) -> QueueReceiver:
         """Make a consumer of a queue.
 
         Args:
@@ -120,7 +129,7 @@ class QueueSession(Session):
         return await self._receive_from(require_queue(queue), selector)
 
     @async_resource
-    async def create_sender(self, queue: Queue | str | None = None) -> QueueSender:
+    async def create_sender(self, queue: AnyQueue | None = None) -> QueueSender:
         """Make a producer for queues.
 
         Args:
@@ -219,7 +228,7 @@ class TopicSession(Session):
 
     @async_resource
     async def create_subscriber(
-        self, topic: Topic | str, selector: str | None = None, *, no_local: bool = False
+        self, topic: AnyTopic, selector: str | None = None, *, no_local: bool = False
     ) -> TopicSubscriber:
         """Subscribe to a topic from now until the subscriber is closed.
 
@@ -236,7 +245,7 @@ class TopicSession(Session):
         return await self._subscribe_once(require_topic(topic), selector, no_local=no_local)
 
     @async_resource
-    async def create_publisher(self, topic: Topic | str | None = None) -> TopicPublisher:
+    async def create_publisher(self, topic: AnyTopic | None = None) -> TopicPublisher:
         """Make a producer for topics.
 
         Args:
@@ -275,7 +284,7 @@ class TopicPublisher(MessageProducer):
     async def publish(
         self,
         message: Message | ForeignMessage,
-        topic: Topic | str | None = None,
+        topic: AnyTopic | None = None,
         *,
         delivery_mode: int | None = None,
         priority: int | None = None,
@@ -425,7 +434,7 @@ class QueueRequestor(_Requestor):
         InvalidDestinationException: It is no queue, or does not exist.
     """
 
-    def __init__(self, session: Session, queue: Queue | str) -> None:
+    def __init__(self, session: Session, queue: AnyQueue) -> None:
         _refuse_transactions(session)
         super().__init__(session, require_queue(queue), session.create_temporary_queue)
 
@@ -443,7 +452,7 @@ class TopicRequestor(_Requestor):
         InvalidDestinationException: It is no topic, or does not exist.
     """
 
-    def __init__(self, session: Session, topic: Topic | str) -> None:
+    def __init__(self, session: Session, topic: AnyTopic) -> None:
         _refuse_transactions(session)
         super().__init__(session, require_topic(topic), session.create_temporary_topic)
 

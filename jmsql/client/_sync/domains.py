@@ -17,7 +17,16 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode, mode_of_session
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.values.clock import monotonic
-from jmsql.values.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, require_queue, require_topic
+from jmsql.values.destinations import (
+    AnyQueue,
+    AnyTopic,
+    Queue,
+    TemporaryQueue,
+    TemporaryTopic,
+    Topic,
+    require_queue,
+    require_topic,
+)
 from jmsql.values.duration import seconds
 
 if TYPE_CHECKING:
@@ -102,7 +111,7 @@ class QueueSession(Session):
 
     _require_destination = staticmethod(require_queue)
 
-    def create_receiver(self, queue: Queue | str, selector: str | None = None) -> QueueReceiver:
+    def create_receiver(self, queue: AnyQueue, selector: str | None = None) -> QueueReceiver:
         """Make a consumer of a queue.
 
         Args:
@@ -116,7 +125,7 @@ class QueueSession(Session):
         self._check_open()
         return self._receive_from(require_queue(queue), selector)
 
-    def create_sender(self, queue: Queue | str | None = None) -> QueueSender:
+    def create_sender(self, queue: AnyQueue | None = None) -> QueueSender:
         """Make a producer for queues.
 
         Args:
@@ -213,7 +222,7 @@ class TopicSession(Session):
     _require_destination = staticmethod(require_topic)
 
     def create_subscriber(
-        self, topic: Topic | str, selector: str | None = None, *, no_local: bool = False
+        self, topic: AnyTopic, selector: str | None = None, *, no_local: bool = False
     ) -> TopicSubscriber:
         """Subscribe to a topic from now until the subscriber is closed.
 
@@ -229,7 +238,7 @@ class TopicSession(Session):
         self._check_open()
         return self._subscribe_once(require_topic(topic), selector, no_local=no_local)
 
-    def create_publisher(self, topic: Topic | str | None = None) -> TopicPublisher:
+    def create_publisher(self, topic: AnyTopic | None = None) -> TopicPublisher:
         """Make a producer for topics.
 
         Args:
@@ -268,7 +277,7 @@ class TopicPublisher(MessageProducer):
     def publish(
         self,
         message: Message | ForeignMessage,
-        topic: Topic | str | None = None,
+        topic: AnyTopic | None = None,
         *,
         delivery_mode: int | None = None,
         priority: int | None = None,
@@ -417,7 +426,7 @@ class QueueRequestor(_Requestor):
         InvalidDestinationException: It is no queue, or does not exist.
     """
 
-    def __init__(self, session: Session, queue: Queue | str) -> None:
+    def __init__(self, session: Session, queue: AnyQueue) -> None:
         _refuse_transactions(session)
         super().__init__(session, require_queue(queue), session.create_temporary_queue)
 
@@ -435,7 +444,7 @@ class TopicRequestor(_Requestor):
         InvalidDestinationException: It is no topic, or does not exist.
     """
 
-    def __init__(self, session: Session, topic: Topic | str) -> None:
+    def __init__(self, session: Session, topic: AnyTopic) -> None:
         _refuse_transactions(session)
         super().__init__(session, require_topic(topic), session.create_temporary_topic)
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
 from jmsql.client.sending.steps import Step
-from jmsql.values.destinations import Destination
+from jmsql.values.destinations import AnyDestination
 
 
 class SendOptions(TypedDict, total=False):
@@ -18,7 +18,7 @@ class SendOptions(TypedDict, total=False):
     time_to_live: float | timedelta
     group: str | None
     properties: Mapping[str, Any] | None
-    reply_to: Destination | str | None
+    reply_to: AnyDestination | None
     correlation_id: str | None
     deduplication_id: str | None
     coalesce: str | None

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from copy import copy
-from typing import Protocol
 
 from jmsql.messages import Message
 from jmsql.messages.foreign import as_jms_message
 from jmsql.messages.properties import THEN, is_settable
-from jmsql.values.destinations import Destination, require_destination
+from jmsql.values.destinations import AnyDestination, Destination, require_destination
 
 # The rest of a chain travels in the message itself (`JMS_Then`), so a step needs no table, and the send of the next
 # step is a part of the transaction that ends the one before. A step that is repeated after a crash sends once: the send
@@ -21,14 +20,7 @@ _NOT_CARRIED = frozenset((THEN, "JMSXGroupSeq", "traceparent", "tracestate"))
 """Properties of a message that its next step does not have. The span of the handler is the parent of the next send."""
 
 
-class HasDestination(Protocol):
-    """A registered handler."""
-
-    @property
-    def destination(self) -> Destination: ...
-
-
-Step = Destination | str | HasDestination
+Step = AnyDestination
 
 
 def steps_as_text(steps: Iterable[Step]) -> str | None:
@@ -40,12 +32,8 @@ def steps_as_text(steps: Iterable[Step]) -> str | None:
     """
     if isinstance(steps, str | Destination) or hasattr(steps, "destination"):
         raise TypeError(f"Expected a list of steps, got {steps!r}. Write then=[…], also for a single step.")
-    names = [_destination(step).uri for step in steps]
+    names = [require_destination(step).uri for step in steps]
     return json.dumps(names, ensure_ascii=False) if names else None
-
-
-def _destination(step: Step) -> Destination:
-    return require_destination(step if isinstance(step, Destination | str) else getattr(step, "destination", step))
 
 
 def next_message(message: Message, result: Message | None) -> Message:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypedDict
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.public_names import set_module
 from jmsql.store.statement import Query, SqlFile, Steps, nothing, records, value
-from jmsql.values.destinations import Destination, Queue, Topic
+from jmsql.values.destinations import AnyQueue, Destination, Topic, destination_of
 
 
 @set_module("jmsql.admin")
@@ -35,13 +35,13 @@ class DestinationSettings(TypedDict, total=False):
     """
 
     paused: bool | None
-    expiry_queue: Queue | str | None
+    expiry_queue: AnyQueue | None
     maximum_deliveries: int | None
     redelivery_delay: float | timedelta | None
     redelivery_multiplier: float | None
     maximum_redelivery_delay: float | timedelta | None
     redelivery_jitter: float | None
-    dead_letter_queue: Queue | str | None
+    dead_letter_queue: AnyQueue | None
     visibility_timeout: float | timedelta | None
     deduplication_window: float | timedelta | None
     history: bool | None
@@ -130,8 +130,9 @@ def _json(settings: DestinationSettings) -> str:
 
 
 def _json_value(value: object) -> object:
-    if isinstance(value, Destination):
-        return value.uri
     if isinstance(value, timedelta):
         return value.total_seconds()
+    found = destination_of(value)
+    if isinstance(found, Destination):
+        return found.uri
     raise TypeError(f"{value!r} is not a value of a setting.")

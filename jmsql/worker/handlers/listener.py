@@ -20,7 +20,7 @@ from jmsql.public_names import set_module
 from jmsql.store.destinations.subscriptions import ChangeRefusedException
 from jmsql.store.receiving.progress import Progress
 from jmsql.store.schedules.definition import Schedule
-from jmsql.values.destinations import Queue, Topic
+from jmsql.values.destinations import AnyDestination, Queue, Topic
 from jmsql.values.outcomes import Reject, RejectBecause, RetryAfter
 from jmsql.values.policies import RedeliveryPolicy
 from jmsql.worker.handlers.bodies import body_schema as schema_of_body
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     import sqlalchemy
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from jmsql.client.destination_of import HasDestination
     from jmsql.client.sending.options import SendOptions
-    from jmsql.values.destinations import Destination
 
 logger = contained_logger("jmsql.worker")
 
@@ -232,14 +230,10 @@ class HandlerBatch(Protocol):
     def id(self) -> int:
         """Its number."""
 
-    def send(
-        self, destination: Destination | str | HasDestination, body: object, **options: Unpack[SendOptions]
-    ) -> Any:
+    def send(self, destination: AnyDestination, body: object, **options: Unpack[SendOptions]) -> Any:
         """Send a message that belongs to the batch, in the transaction of the handler; see [`Batch`][jmsql.Batch]."""
 
-    def send_many(
-        self, destination: Destination | str | HasDestination, bodies: Iterable[object], **options: Unpack[SendOptions]
-    ) -> Any:
+    def send_many(self, destination: AnyDestination, bodies: Iterable[object], **options: Unpack[SendOptions]) -> Any:
         """Send many messages that belong to the batch, a hundred in one exchange; see [`Batch`][jmsql.Batch]."""
 
     def progress(self) -> Any:

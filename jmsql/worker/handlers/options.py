@@ -10,7 +10,7 @@ from typing import TypedDict
 from jmsql.exceptions import InvalidSelectorException
 from jmsql.selectors import Selector
 from jmsql.store.receiving.results import Keeping
-from jmsql.values.destinations import Destination, Queue, Topic
+from jmsql.values.destinations import AnyDestination, Destination, Queue, Topic
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy, claim_duration
 from jmsql.values.rates import AtMost, ListenerLimit, Rate
@@ -101,7 +101,7 @@ class PeriodicOptions(TypedDict, total=False):
     visibility_timeout: float | timedelta | None
     no_retry_for: type[Exception] | Iterable[type[Exception]]
     timeout: float | timedelta | None
-    reply_to: str | Destination | None
+    reply_to: AnyDestination | None
     on_dead_letter: DeadLetterHook | None
     keep_result: float | timedelta | None
     chunk: int | None

@@ -54,7 +54,17 @@ from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
 from jmsql.store.statement import Items, Query, Steps, in_transaction
 from jmsql.timings import Timings, complete
 from jmsql.values.clock import monotonic
-from jmsql.values.destinations import Destination, Queue, Topic, require_destination, require_queue, require_topic
+from jmsql.values.destinations import (
+    AnyDestination,
+    AnyQueue,
+    AnyTopic,
+    Destination,
+    Queue,
+    Topic,
+    require_destination,
+    require_queue,
+    require_topic,
+)
 from jmsql.values.ticks import Missed
 
 # Not imported for a command's lists: connections take five times as long to import as everything else here.
@@ -104,6 +114,7 @@ class Administration:
 
     Raises:
         JMSException: The URL cannot be read, or there can be no schema of that name.
+        TypeError: The database is none of these.
     """
 
     def __init__(
@@ -146,7 +157,7 @@ class Administration:
 
     # Destinations
 
-    async def create(self, destination: Destination | str, **settings: Unpack[DestinationSettings]) -> bool:
+    async def create(self, destination: AnyDestination, **settings: Unpack[DestinationSettings]) -> bool:
         """Make a queue or topic if it is not there, and change the settings that are given.
 
         Returns:
@@ -170,7 +181,7 @@ class Administration:
         await self._change(destination_settings.create(topic, settings))
         return topic
 
-    async def alter(self, destination: Destination | str, **settings: Unpack[DestinationSettings]) -> None:
+    async def alter(self, destination: AnyDestination, **settings: Unpack[DestinationSettings]) -> None:
         """Change settings of a queue, or of a topic and all its subscriptions.
 
         Raises:
@@ -179,7 +190,7 @@ class Administration:
         """
         await self._change(destination_settings.alter(require_destination(destination), settings))
 
-    async def reset(self, destination: Destination | str, *settings: str) -> None:
+    async def reset(self, destination: AnyDestination, *settings: str) -> None:
         """Restore the defaults of settings, which are given by their names.
 
         Raises:
@@ -188,7 +199,7 @@ class Administration:
         """
         await self._change(destination_settings.reset(require_destination(destination), settings))
 
-    async def pause(self, destination: Destination | str) -> None:
+    async def pause(self, destination: AnyDestination) -> None:
         """Stop the delivery of messages from a queue, or from all subscriptions of a topic; they still collect.
 
         No consumer gets a message any more, not even one that it has fetched and not delivered. Messages that were
@@ -199,7 +210,7 @@ class Administration:
         """
         await self.alter(destination, paused=True)
 
-    async def resume(self, destination: Destination | str) -> None:
+    async def resume(self, destination: AnyDestination) -> None:
         """Go on with the delivery of messages, and wake the consumers that wait for one.
 
         Raises:
@@ -207,7 +218,7 @@ class Administration:
         """
         await self.alter(destination, paused=False)
 
-    async def delete(self, destination: Destination | str, *, force: bool = False) -> None:
+    async def delete(self, destination: AnyDestination, *, force: bool = False) -> None:
         """Delete a queue with its messages, or a topic with its subscriptions and their messages.
 
         Args:
@@ -233,7 +244,7 @@ class Administration:
         """Return all destinations, with their settings: queues first, by name."""
         return await self._link.run(destination_settings.destinations)
 
-    async def destination(self, destination: Destination | str) -> DestinationSummary:
+    async def destination(self, destination: AnyDestination) -> DestinationSummary:
         """Return a destination, with its settings.
 
         Raises:
@@ -280,7 +291,7 @@ class Administration:
             overview.overview(limit, OverviewOrder(order), self._memory, count_limit=count_limit, like=like, kind=kind)
         )
 
-    async def depth(self, queue: Queue | str | int, limit: int = 1000) -> BoundedCount:
+    async def depth(self, queue: AnyQueue | int, limit: int = 1000) -> BoundedCount:
         """Count the messages of a queue to a limit, in any state, except delayed ones.
 
         Args:
@@ -340,7 +351,7 @@ class Administration:
             _require_number("connection_id", connection_id, 0)
         return self._rates.of(await self._link.run(consumers_now(limit, connection_id=connection_id)))
 
-    async def count(self, queue: Queue | str, selector: str | None = None) -> int:
+    async def count(self, queue: AnyQueue, selector: str | None = None) -> int:
         """Return the number of a queue's messages that match a selector, in any state.
 
         Raises:
@@ -350,7 +361,7 @@ class Administration:
         return await self._link.run(inspection.count(_queue_name(queue), Selector.parse(selector)))
 
     def browse(
-        self, queue: Queue | str | int, selector: str | None = None, *, after: Place | None = None, limit: int = 100
+        self, queue: AnyQueue | int, selector: str | None = None, *, after: Place | None = None, limit: int = 100
     ) -> AsyncIterator[BrowsedMessage]:
         """Return messages of a queue in their order and in any state; delayed ones come last.
 
@@ -396,7 +407,7 @@ class Administration:
         found = browsing.browse_subscription(name, client_id, Selector.parse(selector), after, limit)
         return self._link.iterate(found)
 
-    async def at(self, queue: Queue | str | int, place: Place) -> BrowsedMessage | None:
+    async def at(self, queue: AnyQueue | int, place: Place) -> BrowsedMessage | None:
         """Return the message at a place, or None if it is not there any more.
 
         Args:
@@ -614,7 +625,7 @@ class Administration:
 
     async def purge(
         self,
-        queue: Queue | str | int,
+        queue: AnyQueue | int,
         selector: str | None = None,
         *,
         places: Iterable[Place] | None = None,
@@ -643,7 +654,7 @@ class Administration:
 
     async def subscribe(
         self,
-        topic: Topic | str,
+        topic: AnyTopic,
         name: str,
         selector: str | None = None,
         *,
@@ -688,7 +699,7 @@ class Administration:
         return await self._link.run(inspection.sees_all_messages)
 
     async def dead_letters(
-        self, queue: Queue | str | None = None, selector: str | None = None, *, limit: int = 100
+        self, queue: AnyQueue | None = None, selector: str | None = None, *, limit: int = 100
     ) -> list[DeadLetter]:
         """Return the dead letters, those that died last first: where they come from, and why they are dead.
 
@@ -711,7 +722,7 @@ class Administration:
 
     async def retry(
         self,
-        queue: Queue | str | int = "DLQ",
+        queue: AnyQueue | int = "DLQ",
         selector: str | None = None,
         *,
         places: Iterable[Place] | None = None,
@@ -741,8 +752,8 @@ class Administration:
 
     async def move(
         self,
-        source: Queue | str | int,
-        target: Queue | str,
+        source: AnyQueue | int,
+        target: AnyQueue,
         selector: str | None = None,
         *,
         places: Iterable[Place] | None = None,
@@ -780,7 +791,7 @@ class Administration:
 
     async def deliver(
         self,
-        queue: Queue | str | int,
+        queue: AnyQueue | int,
         selector: str | None = None,
         *,
         places: Iterable[Place] | None = None,
@@ -860,7 +871,7 @@ class Administration:
 
     async def grant(
         self,
-        destination: Destination | str,
+        destination: AnyDestination,
         role: str,
         *,
         send: bool = False,
@@ -882,7 +893,7 @@ class Administration:
 
     async def revoke(
         self,
-        destination: Destination | str,
+        destination: AnyDestination,
         role: str,
         *,
         send: bool = False,
@@ -892,7 +903,7 @@ class Administration:
         """Revoke the access that `grant` has given; raises as `grant`."""
         await self._change(access.revoke(require_destination(destination), role, _actions(send, receive, browse)))
 
-    async def grants(self, destination: Destination | str | None = None) -> list[AccessSummary]:
+    async def grants(self, destination: AnyDestination | None = None) -> list[AccessSummary]:
         """Return which roles have access, to a destination or, with None, to any; those with access to all come first.
 
         Raises:
@@ -962,7 +973,7 @@ class Administration:
         self,
         name: str,
         when: str | timedelta,
-        destination: Destination | str,
+        destination: AnyDestination,
         body: object = None,
         *,
         time_zone: str = "UTC",
@@ -1116,10 +1127,16 @@ class Administration:
 def _shown(database: str | AsyncEngine | None) -> str:
     if database is None:
         return "of the environment"
-    return without_secrets(parse_url(database)) if isinstance(database, str) else database.url.render_as_string()
+    if isinstance(database, str):
+        return without_secrets(parse_url(database))
+    if not hasattr(getattr(database, "url", None), "render_as_string"):
+        raise TypeError(
+            f"Expected the database as a URL, a connection factory or a SQLAlchemy engine, got {database!r}."
+        )
+    return database.url.render_as_string()
 
 
-def _queue(queue: Queue | str | int) -> Queue | int:
+def _queue(queue: AnyQueue | int) -> Queue | int:
     if isinstance(queue, bool):
         raise TypeError(f"Expected a queue, or the number of one, got {queue}.")
     return queue if isinstance(queue, int) else require_queue(queue)
@@ -1143,7 +1160,7 @@ def _require_page(after: object, limit: object) -> None:
     _require_number("limit", limit, 0)
 
 
-def _queue_name(queue: Queue | str | int) -> str:
+def _queue_name(queue: AnyQueue | int) -> str:
     found = _queue(queue)
     if isinstance(found, Queue):
         return found.name

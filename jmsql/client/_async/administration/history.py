@@ -14,7 +14,7 @@ from jmsql.store.history import past_messages
 from jmsql.store.history.partitions import HistoryDay, HistoryPartitions, PruneStep, days, held_message, today
 from jmsql.store.history.past_messages import HistoryRange, PastMessage
 from jmsql.store.saying import Saying
-from jmsql.values.destinations import Destination, Queue, require_destination, require_queue
+from jmsql.values.destinations import AnyDestination, AnyQueue, Destination, require_destination, require_queue
 
 logger = contained_logger("jmsql")
 
@@ -55,7 +55,7 @@ class History:
 
     def messages(
         self,
-        destination: Destination | str | None = None,
+        destination: AnyDestination | None = None,
         *,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -92,7 +92,7 @@ class History:
 
     async def count(
         self,
-        destination: Destination | str | None = None,
+        destination: AnyDestination | None = None,
         *,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -107,8 +107,8 @@ class History:
 
     async def replay(
         self,
-        source: Destination | str,
-        target: Queue | str,
+        source: AnyDestination,
+        target: AnyQueue,
         *,
         since: datetime,
         until: datetime | None = None,
@@ -171,7 +171,7 @@ class History:
         return await self._link.run(today)
 
     def prune(
-        self, *, before: date | None = None, destination: Destination | str | None = None
+        self, *, before: date | None = None, destination: AnyDestination | None = None
     ) -> AsyncIterator[PruneStep]:
         """Remove messages that destinations keep no longer (`history_days`), or all that are older than a day.
 
@@ -196,7 +196,7 @@ class History:
 
 
 def _range(
-    destination: Destination | str | None,
+    destination: AnyDestination | None,
     since: datetime | None,
     until: datetime | None,
     selector: str | None,

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from jmsql.client.destination_of import body_for
 from jmsql.messages import Message
 from jmsql.store.schedules.definition import Schedule
-from jmsql.values.destinations import Destination, Queue, Topic, require_destination
+from jmsql.values.destinations import AnyDestination, Queue, Topic, require_destination
 from jmsql.values.duration import seconds
 from jmsql.values.ticks import Missed, read_timing
 
@@ -19,7 +20,7 @@ _HIGHEST_PRIORITY = 9
 def make_schedule(
     name: str,
     when: str | timedelta,
-    destination: Destination | str,
+    destination: AnyDestination,
     body: object,
     *,
     time_zone: str,
@@ -36,7 +37,7 @@ def make_schedule(
     found = require_destination(destination)
     if type(found) not in (Queue, Topic):
         raise ValueError(f"A schedule sends to a queue or a topic, and not to {found}, which goes with its connection.")
-    message = message_of(body)
+    message = message_of(body_for(destination, body))
     given = dict(properties or {})
     if group is not None:
         given["JMSXGroupID"] = group

@@ -36,12 +36,19 @@ from jmsql.store.control.counters import Consumption, DestinationCounters
 from jmsql.store.control.server import ServerClock
 from jmsql.store.receiving.reader import ScanPositions
 from jmsql.timings import InternalTimings, Timings
-from jmsql.values.destinations import Destination, Queue, TemporaryQueue, require_destination, require_queue
+from jmsql.values.destinations import (
+    AnyDestination,
+    AnyQueue,
+    AnyTopic,
+    Destination,
+    TemporaryQueue,
+    require_destination,
+    require_queue,
+)
 
 if TYPE_CHECKING:
     from jmsql.client._async.connection.connection_consumer import ServerSessionPool
     from jmsql.client._async.session.consumer import MessageConsumer
-    from jmsql.values.destinations import Topic
 
 
 logger = contained_logger("jmsql")
@@ -280,13 +287,13 @@ class Connection:
         """Return the reader of messages' ends."""
         return ClientEndings(self._client)
 
-    def requestor(self, queue: Queue | str) -> Requestor:
+    def requestor(self, queue: AnyQueue) -> Requestor:
         """Return a requestor for a queue, which can be called from any thread, also many times at once.
 
         All requestors of a connection have one temporary queue for the replies.
 
         Args:
-            queue: The queue, or its name.
+            queue: The queue, its name, or the handler of its messages, which checks the bodies of requests.
 
         Raises:
             IllegalStateException: The connection is closed.
@@ -297,7 +304,7 @@ class Connection:
             self._replies = Replies(
                 lambda: self.open_session(Session), self._create_reply_queue, self._check_open, self._client
             )
-        return Requestor(self._replies, require_queue(queue))
+        return Requestor(self._replies, require_queue(queue), queue)
 
     async def _create_reply_queue(self) -> TemporaryQueue:
         """Make a temporary queue by whose name the server knows that a requestor waits."""
@@ -309,7 +316,7 @@ class Connection:
 
     async def create_connection_consumer(
         self,
-        destination: Destination | str,
+        destination: AnyDestination,
         selector: str | None,
         server_session_pool: ServerSessionPool,
         max_messages: int,
@@ -337,7 +344,7 @@ class Connection:
 
     async def create_durable_connection_consumer(
         self,
-        topic: Topic | str,
+        topic: AnyTopic,
         name: str,
         selector: str | None,
         server_session_pool: ServerSessionPool,
@@ -350,7 +357,7 @@ class Connection:
 
     async def create_shared_connection_consumer(
         self,
-        topic: Topic | str,
+        topic: AnyTopic,
         name: str,
         selector: str | None,
         server_session_pool: ServerSessionPool,
@@ -363,7 +370,7 @@ class Connection:
 
     async def create_shared_durable_connection_consumer(
         self,
-        topic: Topic | str,
+        topic: AnyTopic,
         name: str,
         selector: str | None,
         server_session_pool: ServerSessionPool,

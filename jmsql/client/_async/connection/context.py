@@ -14,7 +14,7 @@ from jmsql.concurrency.tasks import async_resource
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import DeliveryMode
 from jmsql.public_names import set_module
-from jmsql.values.destinations import Destination
+from jmsql.values.destinations import AnyDestination, AnyQueue, AnyTopic, Destination
 
 if TYPE_CHECKING:
     from jmsql.client._async.connection.connection import Connection
@@ -248,7 +248,7 @@ class JMSContext:
 
     @async_resource
     async def create_consumer(
-        self, destination: Destination | str, selector: str | None = None, *, no_local: bool = False
+        self, destination: AnyDestination, selector: str | None = None, *, no_local: bool = False
     ) -> JMSConsumer:
         """Make a consumer, and start the connection if `auto_start` is set.
 
@@ -266,7 +266,7 @@ class JMSContext:
 
     @async_resource
     async def create_durable_consumer(
-        self, topic: Topic | str, name: str, selector: str | None = None, *, no_local: bool = False
+        self, topic: AnyTopic, name: str, selector: str | None = None, *, no_local: bool = False
     ) -> JMSConsumer:
         """Make the consumer of a durable subscription, as `Session.create_durable_consumer` does."""
         return await self._started(
@@ -274,13 +274,13 @@ class JMSContext:
         )
 
     @async_resource
-    async def create_shared_consumer(self, topic: Topic | str, name: str, selector: str | None = None) -> JMSConsumer:
+    async def create_shared_consumer(self, topic: AnyTopic, name: str, selector: str | None = None) -> JMSConsumer:
         """Make a consumer that shares a subscription, as `Session.create_shared_consumer` does."""
         return await self._started(await self._session.create_shared_consumer(topic, name, selector))
 
     @async_resource
     async def create_shared_durable_consumer(
-        self, topic: Topic | str, name: str, selector: str | None = None
+        self, topic: AnyTopic, name: str, selector: str | None = None
     ) -> JMSConsumer:
         """Make a consumer that shares a durable subscription, as `Session.create_shared_durable_consumer` does."""
         return await self._started(await self._session.create_shared_durable_consumer(topic, name, selector))
@@ -304,7 +304,7 @@ class JMSContext:
         return part
 
     @async_resource
-    async def create_browser(self, queue: Queue | str, selector: str | None = None) -> QueueBrowser:
+    async def create_browser(self, queue: AnyQueue, selector: str | None = None) -> QueueBrowser:
         """Make a browser, which looks at the messages of a queue and leaves them there."""
         return await self._session.create_browser(queue, selector)
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
+from jmsql.client.destination_of import body_for
 from jmsql.client.listeners import CompletionListener, completion_functions
 from jmsql.concurrency import settable
 from jmsql.concurrency.tasks import check_function
@@ -17,7 +18,7 @@ from jmsql.messages.codecs.registry import is_registered
 from jmsql.messages.codecs.schemas import describes_itself, schema_of_class
 from jmsql.messages.properties import PropertyAccess
 from jmsql.public_names import set_module
-from jmsql.values.destinations import Destination
+from jmsql.values.destinations import AnyDestination, Destination
 
 if TYPE_CHECKING:
     from jmsql.client._async.session.consumer import MessageConsumer
@@ -89,14 +90,15 @@ class JMSProducer(PropertyAccess):
         self._property_values = {}
         self._received_properties = None
 
-    async def send(self, destination: Destination | str, body: object) -> Self:
+    async def send(self, destination: AnyDestination, body: object) -> Self:
         """Send a message, or a body that a message is made for, and return the producer, as JMS has it.
 
         [`jmsql.asyncio.send`][jmsql.asyncio.send] returns the message's identifier instead. A message of yours has it
         in its `jms_message_id` afterwards.
 
         Args:
-            destination: Where to; a string is a queue's name, ``queue://NAME`` or ``topic://NAME``.
+            destination: Where to: a queue, a topic, or the handler of its messages, which checks the body; a string is
+                a queue's name, ``queue://NAME`` or ``topic://NAME``.
             body: A message; or a `str`, bytes, a mapping of names to simple values, None, or another object, for a
                 TextMessage, a BytesMessage, a MapMessage, a Message without a body, or an ObjectMessage. A `dict` with
                 lists, dicts, dates, `Decimal`, `UUID` and other registered types goes as an ObjectMessage too. A
@@ -105,13 +107,13 @@ class JMSProducer(PropertyAccess):
 
         Raises:
             InvalidDestinationException: It is no destination, or does not exist.
-            MessageFormatException: The body cannot be encoded; the message shows where in it.
+            MessageFormatException: The body cannot be encoded, or the handler would refuse it; the message shows where.
             MessageNotWriteableException: It is a received message, and the producer has properties to set.
             JMSException: It was not sent; the message says why.
         """
         if destination is None:
             raise InvalidDestinationException("None is not a destination; send to a Queue or a Topic.")
-        message: Any = message_of(body)
+        message: Any = message_of(body if isinstance(destination, Destination | str) else body_for(destination, body))
         for name, value in self.properties.items():
             message.set_object_property(name, value)
         for name in ("jms_correlation_id", "jms_type", "jms_reply_to"):

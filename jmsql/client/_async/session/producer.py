@@ -23,7 +23,7 @@ from jmsql.messages.encoded_message import ConditionalEncodedMessage
 from jmsql.public_names import set_module
 from jmsql.store.rows.message_rows import OutgoingMessage
 from jmsql.store.sending.conditional import ConditionalMessage
-from jmsql.values.destinations import Destination
+from jmsql.values.destinations import AnyDestination, Destination
 from jmsql.values.duration import LONGEST, seconds
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class MessageProducer:
         self,
         transaction: Transaction,
         require_destination: Callable[[object], Destination],
-        destination: Destination | str | None,
+        destination: AnyDestination | None,
     ) -> None:
         self._transaction = transaction
         self._require_destination = require_destination
@@ -68,7 +68,7 @@ class MessageProducer:
         cls,
         transaction: Transaction,
         require_destination: Callable[[object], Destination],
-        destination: Destination | str | None,
+        destination: AnyDestination | None,
     ) -> Self:
         """Make a producer, and its destination if need be."""
         producer = cls(transaction, require_destination, destination)
@@ -162,7 +162,7 @@ class MessageProducer:
     async def send(
         self,
         message: Message | ForeignMessage,
-        destination: Destination | str | None = None,
+        destination: AnyDestination | None = None,
         *,
         delivery_mode: int | None = None,
         priority: int | None = None,
@@ -287,7 +287,7 @@ class MessageProducer:
             await self._transaction.complete("close")
         self._closed = True
 
-    async def _target(self, destination: Destination | str | None) -> Destination:
+    async def _target(self, destination: AnyDestination | None) -> Destination:
         if self._destination is not None:
             if destination is not None:
                 raise UnsupportedOperationException(

@@ -37,6 +37,9 @@ from jmsql.store.destinations.subscriptions import SubscriptionChange, Subscript
 from jmsql.store.receiving.results import Handled, Keeping, keep, keep_for
 from jmsql.store.receiving.throttling import declare
 from jmsql.values.destinations import (
+    AnyDestination,
+    AnyQueue,
+    AnyTopic,
     Destination,
     Queue,
     TemporaryQueue,
@@ -229,7 +232,7 @@ class Session:
     # Producers and consumers
 
     @async_resource
-    async def create_producer(self, destination: Destination | str | None = None) -> MessageProducer:
+    async def create_producer(self, destination: AnyDestination | None = None) -> MessageProducer:
         """Make a producer.
 
         Args:
@@ -250,7 +253,7 @@ class Session:
     @async_resource
     async def create_consumer(
         self,
-        destination: Destination | str,
+        destination: AnyDestination,
         selector: str | None = None,
         *,
         no_local: bool = False,
@@ -291,14 +294,14 @@ class Session:
 
     @async_resource
     async def create_durable_consumer(
-        self, topic: Topic | str, name: str, selector: str | None = None, *, no_local: bool = False
+        self, topic: AnyTopic, name: str, selector: str | None = None, *, no_local: bool = False
     ) -> MessageConsumer:
         """Make a durable subscriber: the newer name of `create_durable_subscriber`."""
         return await self.create_durable_subscriber(topic, name, selector, no_local=no_local)
 
     @async_resource
     async def create_durable_subscriber(
-        self, topic: Topic | str, name: str, selector: str | None = None, *, no_local: bool = False
+        self, topic: AnyTopic, name: str, selector: str | None = None, *, no_local: bool = False
     ) -> TopicSubscriber:
         """Make the consumer of a durable subscription, which collects messages while it has no consumer, too.
 
@@ -331,9 +334,7 @@ class Session:
         return await self._subscribe(target, definition)
 
     @async_resource
-    async def create_shared_consumer(
-        self, topic: Topic | str, name: str, selector: str | None = None
-    ) -> MessageConsumer:
+    async def create_shared_consumer(self, topic: AnyTopic, name: str, selector: str | None = None) -> MessageConsumer:
         """Make a consumer that shares a subscription with others: each message goes to one of them.
 
         The subscription lasts as long as it has consumers.
@@ -354,7 +355,7 @@ class Session:
     @async_resource
     async def create_shared_durable_consumer(
         self,
-        topic: Topic | str,
+        topic: AnyTopic,
         name: str,
         selector: str | None = None,
         *,
@@ -379,7 +380,7 @@ class Session:
 
     async def _share(
         self,
-        topic: Topic | str,
+        topic: AnyTopic,
         name: str,
         selector: str | None,
         *,
@@ -400,7 +401,7 @@ class Session:
         return await self._subscribe(target, definition)
 
     @async_resource
-    async def create_browser(self, queue: Queue | str, selector: str | None = None) -> QueueBrowser:
+    async def create_browser(self, queue: AnyQueue, selector: str | None = None) -> QueueBrowser:
         """Make a browser, which looks at the messages of a queue and leaves them there.
 
         Args:

@@ -15,7 +15,7 @@ from jmsql.store.history import past_messages
 from jmsql.store.history.partitions import HistoryDay, HistoryPartitions, PruneStep, days, held_message, today
 from jmsql.store.history.past_messages import HistoryRange, PastMessage
 from jmsql.store.saying import Saying
-from jmsql.values.destinations import Destination, Queue, require_destination, require_queue
+from jmsql.values.destinations import AnyDestination, AnyQueue, Destination, require_destination, require_queue
 
 logger = contained_logger("jmsql")
 
@@ -56,7 +56,7 @@ class History:
 
     def messages(
         self,
-        destination: Destination | str | None = None,
+        destination: AnyDestination | None = None,
         *,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -93,7 +93,7 @@ class History:
 
     def count(
         self,
-        destination: Destination | str | None = None,
+        destination: AnyDestination | None = None,
         *,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -106,8 +106,8 @@ class History:
 
     def replay(
         self,
-        source: Destination | str,
-        target: Queue | str,
+        source: AnyDestination,
+        target: AnyQueue,
         *,
         since: datetime,
         until: datetime | None = None,
@@ -169,7 +169,7 @@ class History:
         """Return the day in UTC whose partition gets the messages that leave their destinations now."""
         return self._link.run(today)
 
-    def prune(self, *, before: date | None = None, destination: Destination | str | None = None) -> Iterator[PruneStep]:
+    def prune(self, *, before: date | None = None, destination: AnyDestination | None = None) -> Iterator[PruneStep]:
         """Remove messages that destinations keep no longer (`history_days`), or all that are older than a day.
 
         Clients do the former by themselves. It takes the rights of the schema's owner, and waits until the history is
@@ -193,7 +193,7 @@ class History:
 
 
 def _range(
-    destination: Destination | str | None,
+    destination: AnyDestination | None,
     since: datetime | None,
     until: datetime | None,
     selector: str | None,

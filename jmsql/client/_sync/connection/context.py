@@ -13,7 +13,7 @@ from jmsql.client.acknowledge_mode import require_mode
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import DeliveryMode
 from jmsql.public_names import set_module
-from jmsql.values.destinations import Destination
+from jmsql.values.destinations import AnyDestination, AnyQueue, AnyTopic, Destination
 
 if TYPE_CHECKING:
     from jmsql.client._sync.connection.connection import Connection
@@ -249,7 +249,7 @@ class JMSContext:
         return producer.set_async(completion_listener)
 
     def create_consumer(
-        self, destination: Destination | str, selector: str | None = None, *, no_local: bool = False
+        self, destination: AnyDestination, selector: str | None = None, *, no_local: bool = False
     ) -> JMSConsumer:
         """Make a consumer, and start the connection if `auto_start` is set.
 
@@ -266,16 +266,16 @@ class JMSContext:
         return self._started(self._session.create_consumer(destination, selector, no_local=no_local))
 
     def create_durable_consumer(
-        self, topic: Topic | str, name: str, selector: str | None = None, *, no_local: bool = False
+        self, topic: AnyTopic, name: str, selector: str | None = None, *, no_local: bool = False
     ) -> JMSConsumer:
         """Make the consumer of a durable subscription, as `Session.create_durable_consumer` does."""
         return self._started(self._session.create_durable_consumer(topic, name, selector, no_local=no_local))
 
-    def create_shared_consumer(self, topic: Topic | str, name: str, selector: str | None = None) -> JMSConsumer:
+    def create_shared_consumer(self, topic: AnyTopic, name: str, selector: str | None = None) -> JMSConsumer:
         """Make a consumer that shares a subscription, as `Session.create_shared_consumer` does."""
         return self._started(self._session.create_shared_consumer(topic, name, selector))
 
-    def create_shared_durable_consumer(self, topic: Topic | str, name: str, selector: str | None = None) -> JMSConsumer:
+    def create_shared_durable_consumer(self, topic: AnyTopic, name: str, selector: str | None = None) -> JMSConsumer:
         """Make a consumer that shares a durable subscription, as `Session.create_shared_durable_consumer` does."""
         return self._started(self._session.create_shared_durable_consumer(topic, name, selector))
 
@@ -297,7 +297,7 @@ class JMSContext:
         """Return a producer or consumer that the context has just made; for classes to remember it."""
         return part
 
-    def create_browser(self, queue: Queue | str, selector: str | None = None) -> QueueBrowser:
+    def create_browser(self, queue: AnyQueue, selector: str | None = None) -> QueueBrowser:
         """Make a browser, which looks at the messages of a queue and leaves them there."""
         return self._session.create_browser(queue, selector)
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from jmsql.client._sync.connection.simplified import message_of
+from jmsql.client.destination_of import body_for
 from jmsql.client.transaction_of_caller import open_transaction
 from jmsql.concurrency.threads import Lock, Notifications
 from jmsql.exceptions import IllegalStateException, RequestFailed
@@ -182,11 +183,13 @@ class Requestor:
     Args:
         replies: Where the replies come.
         queue: Where requests go.
+        given: The queue as it was named; a handler checks the bodies.
     """
 
-    def __init__(self, replies: Replies, queue: Queue) -> None:
+    def __init__(self, replies: Replies, queue: Queue, given: object) -> None:
         self._replies = replies
         self._queue = queue
+        self._given = given
 
     def request(self, body: object, timeout: float | timedelta = 30.0) -> Message:
         """Send a request, and wait for its reply.
@@ -207,7 +210,7 @@ class Requestor:
                 would stay open while it waits: a transacted handler's, one that the same thread or task has enlisted,
                 or Django's `atomic()`.
             InvalidDestinationException: The queue does not exist.
-            MessageFormatException: The body cannot be encoded.
+            MessageFormatException: The body cannot be encoded, or the handler of the queue would refuse it.
             ValueError: The timeout is 0 or negative.
             JMSException: The request was not sent; the message says why.
         """
@@ -220,7 +223,7 @@ class Requestor:
         limit = seconds(timeout, "timeout")
         if not limit:
             raise ValueError("The timeout of a request must be greater than 0 s.")
-        message = message_of(body)
+        message = message_of(body_for(self._given, body))
         return self._replies.request(self._queue, message, limit)
 
     @property

@@ -24,7 +24,7 @@ from jmsql.messages.encoded_message import ConditionalEncodedMessage
 from jmsql.public_names import set_module
 from jmsql.store.rows.message_rows import OutgoingMessage
 from jmsql.store.sending.conditional import ConditionalMessage
-from jmsql.values.destinations import Destination
+from jmsql.values.destinations import AnyDestination, Destination
 from jmsql.values.duration import LONGEST, seconds
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class MessageProducer:
         self,
         transaction: Transaction,
         require_destination: Callable[[object], Destination],
-        destination: Destination | str | None,
+        destination: AnyDestination | None,
     ) -> None:
         self._transaction = transaction
         self._require_destination = require_destination
@@ -69,7 +69,7 @@ class MessageProducer:
         cls,
         transaction: Transaction,
         require_destination: Callable[[object], Destination],
-        destination: Destination | str | None,
+        destination: AnyDestination | None,
     ) -> Self:
         """Make a producer, and its destination if need be."""
         producer = cls(transaction, require_destination, destination)
@@ -163,7 +163,7 @@ class MessageProducer:
     def send(
         self,
         message: Message | ForeignMessage,
-        destination: Destination | str | None = None,
+        destination: AnyDestination | None = None,
         *,
         delivery_mode: int | None = None,
         priority: int | None = None,
@@ -288,7 +288,7 @@ class MessageProducer:
             self._transaction.complete("close")
         self._closed = True
 
-    def _target(self, destination: Destination | str | None) -> Destination:
+    def _target(self, destination: AnyDestination | None) -> Destination:
         if self._destination is not None:
             if destination is not None:
                 raise UnsupportedOperationException(

@@ -37,6 +37,9 @@ from jmsql.store.destinations.subscriptions import SubscriptionChange, Subscript
 from jmsql.store.receiving.results import Handled, Keeping, keep, keep_for
 from jmsql.store.receiving.throttling import declare
 from jmsql.values.destinations import (
+    AnyDestination,
+    AnyQueue,
+    AnyTopic,
     Destination,
     Queue,
     TemporaryQueue,
@@ -226,7 +229,7 @@ class Session:
 
     # Producers and consumers
 
-    def create_producer(self, destination: Destination | str | None = None) -> MessageProducer:
+    def create_producer(self, destination: AnyDestination | None = None) -> MessageProducer:
         """Make a producer.
 
         Args:
@@ -246,7 +249,7 @@ class Session:
 
     def create_consumer(
         self,
-        destination: Destination | str,
+        destination: AnyDestination,
         selector: str | None = None,
         *,
         no_local: bool = False,
@@ -284,13 +287,13 @@ class Session:
         return TopicSubscriber(self._receiving, self._receiving.subscribe(topic, subscription))
 
     def create_durable_consumer(
-        self, topic: Topic | str, name: str, selector: str | None = None, *, no_local: bool = False
+        self, topic: AnyTopic, name: str, selector: str | None = None, *, no_local: bool = False
     ) -> MessageConsumer:
         """Make a durable subscriber: the newer name of `create_durable_subscriber`."""
         return self.create_durable_subscriber(topic, name, selector, no_local=no_local)
 
     def create_durable_subscriber(
-        self, topic: Topic | str, name: str, selector: str | None = None, *, no_local: bool = False
+        self, topic: AnyTopic, name: str, selector: str | None = None, *, no_local: bool = False
     ) -> TopicSubscriber:
         """Make the consumer of a durable subscription, which collects messages while it has no consumer, too.
 
@@ -322,7 +325,7 @@ class Session:
         )
         return self._subscribe(target, definition)
 
-    def create_shared_consumer(self, topic: Topic | str, name: str, selector: str | None = None) -> MessageConsumer:
+    def create_shared_consumer(self, topic: AnyTopic, name: str, selector: str | None = None) -> MessageConsumer:
         """Make a consumer that shares a subscription with others: each message goes to one of them.
 
         The subscription lasts as long as it has consumers.
@@ -342,7 +345,7 @@ class Session:
 
     def create_shared_durable_consumer(
         self,
-        topic: Topic | str,
+        topic: AnyTopic,
         name: str,
         selector: str | None = None,
         *,
@@ -367,7 +370,7 @@ class Session:
 
     def _share(
         self,
-        topic: Topic | str,
+        topic: AnyTopic,
         name: str,
         selector: str | None,
         *,
@@ -387,7 +390,7 @@ class Session:
         )
         return self._subscribe(target, definition)
 
-    def create_browser(self, queue: Queue | str, selector: str | None = None) -> QueueBrowser:
+    def create_browser(self, queue: AnyQueue, selector: str | None = None) -> QueueBrowser:
         """Make a browser, which looks at the messages of a queue and leaves them there.
 
         Args:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from jmsql.client._sync.connection.connection import Connection
 from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client._sync.session.session import Session
-from jmsql.client.destination_of import bodies_for, body_for
+from jmsql.client.destination_of import body_for
 from jmsql.client.enlistment import enlist
 from jmsql.client.sending._sync.send import send, send_many
 from jmsql.client.sending.options import SendOptions
@@ -21,13 +21,12 @@ from jmsql.messages.properties import BATCH
 from jmsql.messages.types.values import Long
 from jmsql.public_names import set_module
 from jmsql.store.sending.batches import Callback, close_batch, hold_batch, open_batch, read_progress
-from jmsql.values.destinations import Destination, Queue, TemporaryQueue, require_destination
+from jmsql.values.destinations import AnyDestination, Queue, TemporaryQueue, require_destination
 from jmsql.values.duration import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from jmsql.client.destination_of import HasDestination
     from jmsql.client.enlistment import Enlistable
     from jmsql.values.batches import BatchProgress
 
@@ -92,9 +91,7 @@ class Batch:
             raise IllegalStateException("The batch is opened by its block: with jmsql.batch(…) as batch.")
         return self._id
 
-    def send(
-        self, destination: Destination | str | HasDestination, body: object, **options: Unpack[SendOptions]
-    ) -> str:
+    def send(self, destination: AnyDestination, body: object, **options: Unpack[SendOptions]) -> str:
         """Send a message that belongs to the batch, and return its identifier.
 
         A send that is dropped, by `deduplication_id` or `coalesce`, adds no message to the batch. A message to a topic
@@ -113,11 +110,11 @@ class Batch:
             JMSException: It was not sent; the message says why.
         """
         context = self._require_context()
-        return send(context, destination_of(destination), body_for(destination, body), **self._with_batch(options))
+        return send(context, destination, body, **self._with_batch(options))
 
     def send_many(
         self,
-        destination: Destination | str | HasDestination,
+        destination: AnyDestination,
         bodies: Iterable[object],
         **options: Unpack[SendOptions],
     ) -> list[str]:
@@ -133,10 +130,7 @@ class Batch:
             JMSException: As for `send`.
         """
         context = self._require_context()
-        checked = bodies_for(destination, bodies)
-        return send_many(
-            context, destination_of(destination), checked, schema=self._schema, **self._with_batch(options)
-        )
+        return send_many(context, destination, bodies, schema=self._schema, **self._with_batch(options))
 
     def progress(self) -> BatchProgress:
         """Return the counts of its messages, as the session's transaction sees them.
@@ -214,9 +208,9 @@ def batch(
     target: Session | JMSContext | Connection | Enlistable,
     name: str,
     *,
-    on_end: Destination | str | HasDestination | None = None,
-    on_success: Destination | str | HasDestination | None = None,
-    on_failure: Destination | str | HasDestination | None = None,
+    on_end: AnyDestination | None = None,
+    on_success: AnyDestination | None = None,
+    on_failure: AnyDestination | None = None,
     body: object = None,
     keep: float | timedelta = timedelta(days=7),
     schema: str = "jmsql",
@@ -253,7 +247,7 @@ def batch(
     callbacks = []
     for event, destination in (("end", on_end), ("success", on_success), ("failure", on_failure)):
         if destination is not None:
-            queue = destination_of(destination)
+            queue = require_destination(destination)
             if not isinstance(queue, Queue) or isinstance(queue, TemporaryQueue):
                 raise InvalidDestinationException(f"The end of a batch is told to a queue with a name, not to {queue}.")
             # A handler that cannot read the counts is refused now: its callback would be a dead letter.
@@ -314,13 +308,3 @@ def _context(target: Session | JMSContext | Enlistable, schema: str) -> JMSConte
     if isinstance(target, Session):
         return JMSContext(target)
     return target if isinstance(target, JMSContext) else enlist(target, schema=schema)
-
-
-def destination_of(given: Destination | str | HasDestination) -> Destination:
-    """Return a destination, a handler's destination, or the queue or topic of a name.
-
-    Raises:
-        InvalidDestinationException: It is something else.
-    """
-    found: Any = given if isinstance(given, Destination | str) else getattr(given, "destination", given)
-    return require_destination(found)

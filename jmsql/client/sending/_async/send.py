@@ -12,12 +12,13 @@ from jmsql.client._async.connection.context import JMSContext
 from jmsql.client._async.connection.simplified import JMSProducer, message_of
 from jmsql.client._async.session.session import Session
 from jmsql.client.asynchronous_enlistment import enlist
+from jmsql.client.destination_of import bodies_for, body_for
 from jmsql.client.sending.options import SendOptions
 from jmsql.client.sending.steps import Step, steps_as_text
 from jmsql.messages import Message
 from jmsql.messages.properties import COALESCE, COALESCE_BODY, DEDUPLICATION_ID, THEN
 from jmsql.public_names import set_module
-from jmsql.values.destinations import Destination, require_destination
+from jmsql.values.destinations import AnyDestination, Destination, require_destination
 
 if TYPE_CHECKING:
     from jmsql.client.asynchronous_enlistment import Enlistable
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 @set_module("jmsql.asyncio")
 async def send(
     target: Session | JMSContext | Connection | Enlistable,
-    destination: Destination | str,
+    destination: AnyDestination,
     body: object,
     *,
     priority: int = 4,
@@ -39,7 +40,7 @@ async def send(
     time_to_live: float | timedelta = 0.0,
     group: str | None = None,
     properties: Mapping[str, Any] | None = None,
-    reply_to: Destination | str | None = None,
+    reply_to: AnyDestination | None = None,
     correlation_id: str | None = None,
     deduplication_id: str | None = None,
     coalesce: str | None = None,
@@ -55,7 +56,8 @@ async def send(
     Args:
         target: A session, context or connection of jmsql; or any transaction that
             [`jmsql.asyncio.enlist`][jmsql.asyncio.enlist] takes.
-        destination: Where to; a string is a queue's name, ``queue://NAME`` or ``topic://NAME``.
+        destination: Where to: a queue, a topic, or the handler of its messages, which checks the body; a string is a
+            queue's name, ``queue://NAME`` or ``topic://NAME``.
         body: A `str`, bytes, a mapping, an object or a message, as for
             [`JMSProducer.send`][jmsql.asyncio.JMSProducer.send].
         priority: 0 (lowest) to 9.
@@ -63,7 +65,7 @@ async def send(
         time_to_live: After how many seconds (or a `timedelta`) it expires; 0: never.
         group: The message's group, its property `JMSXGroupID`: the messages of a group are delivered in order.
         properties: Properties of the message.
-        reply_to: Where an answer should be sent, as JMSReplyTo; a string is read like the destination.
+        reply_to: Where an answer should be sent, as JMSReplyTo; a string or a handler is read like the destination.
         correlation_id: JMSCorrelationID, a link to another message.
         deduplication_id: A name for the message, such as "payment 17", of 1 to 255 characters. A second send of the
             same name to the destination within its `deduplication_window` (a day) sends nothing.
@@ -82,7 +84,8 @@ async def send(
         TypeError: The target is none of these; or `then` is a text.
         IllegalStateException: The target is closed.
         InvalidDestinationException: It is not a destination, or the destination does not exist.
-        MessageFormatException: The body or a property cannot be encoded; the message shows where.
+        MessageFormatException: The body or a property cannot be encoded, or the handler would refuse it; the message
+            shows where.
         MessageNotWriteableException: The body is a received message, and properties are given.
         TransactionRolledBackException: Transactions wait for each other that send several deduplication ids, or keys,
             in different orders (SQLSTATE 40P01).
@@ -101,7 +104,7 @@ async def send(
         coalesce_body=coalesce_body,
         then=then,
     )
-    message = message_of(body)
+    message = message_of(body if isinstance(destination, Destination | str) else body_for(destination, body))
     if isinstance(target, Connection):
         async with target.create_session() as session:
             await _producer(JMSContext(session), options).send(destination, message)
@@ -112,7 +115,7 @@ async def send(
 
 async def send_many(
     target: Session | JMSContext | Connection | Enlistable,
-    destination: Destination | str,
+    destination: AnyDestination,
     bodies: Iterable[object],
     *,
     schema: str,
@@ -131,7 +134,7 @@ async def send_many(
         The identifiers, in the order of the bodies.
     """
     given = _options(**options)
-    messages = [message_of(body) for body in bodies]
+    messages = [message_of(body) for body in bodies_for(destination, bodies)]
     if isinstance(target, Connection):
         async with target.create_session(transacted=True) as session:
             identifiers = await _send_all(_producer(JMSContext(session), given), destination, messages)
@@ -140,7 +143,7 @@ async def send_many(
     return await _send_all(_producer(_context(target, schema), given), destination, messages)
 
 
-async def _send_all(producer: JMSProducer, destination: Destination | str, messages: list[Message]) -> list[str]:
+async def _send_all(producer: JMSProducer, destination: AnyDestination, messages: list[Message]) -> list[str]:
     identifiers = []
     is_conditional = any(each.send_conditions is not None for each in (producer, *messages))
     # A batch is sent later, and it is not known before which of its messages are.
