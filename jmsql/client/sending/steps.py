@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from copy import copy
+from typing import Any
 
 from jmsql.messages import Message
 from jmsql.messages.foreign import as_jms_message
@@ -23,17 +24,36 @@ _NOT_CARRIED = frozenset((THEN, "JMSXGroupSeq", "traceparent", "tracestate"))
 Step = AnyDestination
 
 
-def steps_as_text(steps: Iterable[Step]) -> str | None:
+def steps_as_text(steps: Iterable[Step], first: object = None) -> str | None:
     """Return the value of the property `JMS_Then`; None if there are no steps.
 
+    Args:
+        steps: The next steps.
+        first: The step before them, or its destination.
+
     Raises:
-        TypeError: A single step is given in place of a list.
+        TypeError: A single step is given in place of a list, or a handler can read nothing that the one before returns.
         InvalidDestinationException: A step is neither a destination nor a registered handler.
     """
     if isinstance(steps, str | Destination) or hasattr(steps, "destination"):
         raise TypeError(f"Expected a list of steps, got {steps!r}. Write then=[…], also for a single step.")
-    names = [require_destination(step).uri for step in steps]
+    names = []
+    for step in steps:
+        names.append(require_destination(step).uri)
+        check_step(first, step)
+        first = step
     return json.dumps(names, ensure_ascii=False) if names else None
+
+
+def check_step(before: object, step: object) -> None:
+    """Make sure that a handler may be able to read what the handler before it returns.
+
+    Raises:
+        TypeError: Their annotations leave no way.
+    """
+    check: Any = getattr(before, "check_next_step", None)
+    if check is not None:
+        check(step)
 
 
 def next_message(message: Message, result: Message | None) -> Message:

@@ -16,6 +16,7 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
 from jmsql.public_names import set_module
 from jmsql.values.destinations import Queue, Topic
+from jmsql.worker.handlers.chain_types import misfit
 from jmsql.worker.handlers.listener import HandlerCall, Listener
 from jmsql.worker.handlers.options import ListenerOptions
 
@@ -115,6 +116,8 @@ class ListenerFunction(Generic[P, R_co]):
         self._declared = destination
         # The applications that have it. Written by `place`, as they register it or include its router.
         self._places: list[tuple[_Owner, Listener]] = []
+        # Steps of chains that can follow this one. Any thread adds to it; to check twice does no harm.
+        self._checked_steps: set[ListenerFunction[..., Any]] = set()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function, without a message or a transaction of jmsql."""
@@ -132,7 +135,16 @@ class ListenerFunction(Generic[P, R_co]):
         Raises:
             IllegalStateException: Its router is included in no application yet, or under several prefixes.
         """
-        return self._place()[1].destination
+        return self.listener.destination
+
+    @property
+    def listener(self) -> Listener:
+        """The listener that it is in its application.
+
+        Raises:
+            IllegalStateException: As for `destination`.
+        """
+        return self._place()[1]
 
     @overload
     def send(self: _AnyBody, target: BlockingTarget, body: object, **options: Unpack[SendOptions]) -> str: ...
@@ -200,10 +212,11 @@ class ListenerFunction(Generic[P, R_co]):
         Raises:
             MessageFormatException: The handler would refuse the body, or it cannot be encoded; the message shows where.
             IllegalStateException: The target is closed; or the listener's router is included in no application.
-            TypeError: The target is none of these.
+            TypeError: The target is none of these; or the first step of `then` can read nothing that this returns.
             JMSException: It was not sent; the message says why.
         """
         owner, listener = self._place()
+        self._check_steps(options)
         message = listener.checked_message(body)
         send: Callable[..., str | Coroutine[Any, Any, str]] = _sending(target).send
         return send(target, listener.destination, message, schema=owner.schema, **options)
@@ -281,6 +294,7 @@ class ListenerFunction(Generic[P, R_co]):
             JMSException: They were not sent; the message says why.
         """
         owner, listener = self._place()
+        self._check_steps(options)
         messages = [listener.checked_message(body) for body in bodies]
         send_many: Callable[..., list[str] | Coroutine[Any, Any, list[str]]] = _sending(target).send_many
         return send_many(target, listener.destination, messages, schema=owner.schema, **options)
@@ -292,7 +306,29 @@ class ListenerFunction(Generic[P, R_co]):
             MessageFormatException: The handler would refuse the body, or it cannot be encoded.
             IllegalStateException: As for `send`.
         """
-        return self._place()[1].checked_message(body)
+        return self.listener.checked_message(body)
+
+    def check_next_step(self, step: object) -> None:
+        """Make sure that another handler may be able to read what this one returns.
+
+        Raises:
+            TypeError: Their annotations leave no way.
+        """
+        if not isinstance(step, ListenerFunction) or step in self._checked_steps:
+            return
+        reason = misfit(self.listener, step.listener)
+        if reason is not None:
+            raise TypeError(
+                f"The step {step.name} can read no message that {self.name} sends it by its return value: {reason}. "
+                "A step gets the value that the step before returns, or if that is None, the body of its message."
+            )
+        self._checked_steps.add(step)
+
+    def _check_steps(self, options: SendOptions) -> None:
+        """Check the first of the next steps; those after it are checked as they are sent."""
+        steps: object = options.get("then")
+        if isinstance(steps, list | tuple) and steps:
+            self.check_next_step(steps[0])
 
     def place(self, owner: _Owner, listener: Listener) -> None:
         """Note that an application has the listener."""

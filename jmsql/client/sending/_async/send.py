@@ -81,7 +81,8 @@ async def send(
         JMSMessageID, which begins with "ID:". Where nothing is sent, of the message that was sent before, or waits.
 
     Raises:
-        TypeError: The target is none of these; or `then` is a text.
+        TypeError: The target is none of these; or `then` is a text, or a step can read nothing that the one before
+            returns.
         IllegalStateException: The target is closed.
         InvalidDestinationException: It is not a destination, or the destination does not exist.
         MessageFormatException: The body or a property cannot be encoded, or the handler would refuse it; the message
@@ -92,6 +93,7 @@ async def send(
         JMSException: It was not sent; the message says why.
     """
     options = _options(
+        destination,
         priority=priority,
         delivery_delay=delivery_delay,
         time_to_live=time_to_live,
@@ -133,7 +135,7 @@ async def send_many(
     Returns:
         The identifiers, in the order of the bodies.
     """
-    given = _options(**options)
+    given = _options(destination, **options)
     messages = [message_of(body) for body in bodies_for(destination, bodies)]
     if isinstance(target, Connection):
         async with target.create_session(transacted=True) as session:
@@ -167,8 +169,8 @@ def _context(target: Session | JMSContext | Enlistable, schema: str) -> JMSConte
     return target if isinstance(target, JMSContext) else enlist(target, schema=schema)
 
 
-def _options(**given: Unpack[SendOptions]) -> dict[str, Any]:
-    """Return the options of a producer."""
+def _options(destination: AnyDestination, **given: Unpack[SendOptions]) -> dict[str, Any]:
+    """Return the options of a producer that sends to a destination."""
     options: dict[str, Any] = dict(given)
     properties, group = dict(options.pop("properties", None) or {}), options.pop("group", None)
     if group is not None:
@@ -179,7 +181,7 @@ def _options(**given: Unpack[SendOptions]) -> dict[str, Any]:
         properties[DEDUPLICATION_ID] = deduplication_id
     if coalesce is not None:
         properties |= {COALESCE: coalesce, COALESCE_BODY: coalesce_body}
-    steps = steps_as_text(options.pop("then", ()))
+    steps = steps_as_text(options.pop("then", ()), destination)
     if steps is not None:
         properties[THEN] = steps
     reply_to = options.pop("reply_to", None)
