@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from jmsql import ConnectionFactory
-from jmsql.console import presentation, safety
+from jmsql.console import notices, presentation, safety
 from jmsql.console.access import Access, AccessGate, Gate, Level, TokenGate, Visitor
 from jmsql.console.actions import ActionRecord, Actions
 from jmsql.console.charts import seconds
@@ -25,7 +25,7 @@ from jmsql.console.database import Database
 from jmsql.console.pages import Pages
 from jmsql.console.poller import INTERVAL, PATIENCE, Poller
 from jmsql.console.problems import explain
-from jmsql.console.views import Form, Reply, View
+from jmsql.console.views import Form, Notice, Reply, View
 from jmsql.exceptions import JMSException
 from jmsql.logs import contained_logger
 from jmsql.public_names import set_module
@@ -179,7 +179,7 @@ class Console:
                 logger.info("A page of the console cannot be shown: %s", error)
             return self._problem(request, visitor, problem.status, problem.text, title=problem.title)
         if reply.redirect is not None:
-            return self._finished(request, RedirectResponse(view.base + reply.redirect, status_code=303))
+            return self._redirected(request, view.base + reply.redirect, reply.notice)
         key, is_new = safety.form_key(request)
         template = reply.template
         values = self._common(request, visitor) | reply.values | {"form_key": key}
@@ -193,11 +193,26 @@ class Console:
             if request.headers.get("if-none-match") == tag:
                 return self._finished(request, Response(status_code=304, headers=headers))
             return self._finished(request, HTMLResponse(content, headers=headers))
+        notice_key = view.query.get(notices.PARAMETER)
+        values["notice"] = notice = notices.unpack(request.cookies, notice_key)
         response = HTMLResponse(self._templates.get_template(template).render(values), status_code=reply.status)
+        if notice is not None:  # it is shown once
+            self._set_cookie(request, response, notices.cookie_of(notice_key), "", same_site="strict", seconds=0)
         if is_new:
             self._set_cookie(request, response, safety.FORM_COOKIE, key, same_site="strict")
         for name, value in self._gate.reminder(request).items():
             self._set_cookie(request, response, name, value, same_site="strict")
+        return self._finished(request, response)
+
+    def _redirected(self, request: Request, address: str, notice: Notice | None) -> Response:
+        """Lead to another page, with what it is to show first."""
+        if notice is None:
+            return self._finished(request, RedirectResponse(address, status_code=303))
+        key = notices.new_key()
+        address = f"{address}{'&' if '?' in address else '?'}{notices.PARAMETER}={key}"
+        response = RedirectResponse(address, status_code=303)
+        name, value = notices.cookie_of(key), notices.pack(notice)
+        self._set_cookie(request, response, name, value, same_site="strict", seconds=notices.SECONDS)
         return self._finished(request, response)
 
     def _restricted_role(self) -> str | None:
@@ -226,10 +241,13 @@ class Console:
             self._set_cookie(request, response, name, value, same_site="lax")
         return self._finished(request, response)
 
-    def _set_cookie(self, request: Request, response: Response, name: str, value: str, *, same_site: str) -> None:
+    def _set_cookie(
+        self, request: Request, response: Response, name: str, value: str, *, same_site: str, seconds: int | None = None
+    ) -> None:
         response.set_cookie(
             name,
             value,
+            max_age=seconds,
             path=request.scope["jmsql.base"] or "/",
             secure=request.scope.get("scheme") == "https",
             httponly=True,

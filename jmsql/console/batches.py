@@ -80,7 +80,7 @@ class BatchPages:
     def _reply(self, view: View, template: str, values: dict[str, Any]) -> Reply:
         if view.is_fragment:
             self._poller.touch()
-        return Reply(template, values | {"now": time.time(), "notice": None}, is_fragment=view.is_fragment)
+        return Reply(template, values | {"now": time.time()}, is_fragment=view.is_fragment)
 
 
 def _searches(number: int) -> dict[str, str]:

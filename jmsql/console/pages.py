@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
-from threading import Lock
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -54,7 +51,6 @@ _CLIENTS = 25
 _RUNNING = 20
 _LIMITS = 20
 _SCHEDULES = 500
-_NOTICES = 1000
 _NAMED = 5
 """How many of the chosen messages a question names."""
 _ORIGINS = 5
@@ -79,7 +75,6 @@ class Pages:
         self._poller = poller
         self._actions = actions
         self.hidden = hidden
-        self._notices = _Notices()
         self._submissions = Submissions()
 
     def routes(self) -> Iterator[RouteRow]:
@@ -262,7 +257,7 @@ class Pages:
         found = self._database.read(looks.message(look.queue_id, place, look.destination, hidden=self.hidden))
         if found is None:
             gone = {"look": look, "title": "Message", "address": _address_of(look)}
-            return Reply("gone.html", gone | self._notice(view), status=404)
+            return Reply("gone.html", gone, status=404)
         properties: list[tuple[str, str, str]] = []
         problem = None
         if found.message is not None:
@@ -414,7 +409,7 @@ class Pages:
         self._require(action, look)
         if view.query.get("chosen") and not view.query.all("key"):
             notice = Notice("No message is chosen. Tick the boxes of messages first.", is_problem=True)
-            return self._reply_elsewhere(_back(_address_of(look), view.query), notice)
+            return Reply(redirect=_back(_address_of(look), view.query), notice=notice)
         try:
             return self._confirmation(view, action, look, view.query)
         except InvalidSelectorException:
@@ -620,10 +615,7 @@ class Pages:
         if view.is_fragment and template in _LIVE:
             self._poller.touch()
             return Reply(template, values, is_fragment=True)
-        return Reply(template, values | self._notice(view))
-
-    def _notice(self, view: View) -> dict[str, Any]:
-        return {"notice": self._notices.take(view.query.get("notice"))}
+        return Reply(template, values)
 
     def _redirect(self, address: str, notice: Notice) -> Reply:
         self._poller.forget()
@@ -634,17 +626,11 @@ class Pages:
 
         def answer(view: View) -> Reply:
             reply, is_repeated = self._submissions.run(view, act)
-            if reply.redirect is None or reply.notice is None:
+            if reply.notice is None or not is_repeated:
                 return reply
-            notice = reply.notice
-            if is_repeated:
-                notice = notice._replace(text=f"{notice.text} {_REPEATED}")
-            return self._reply_elsewhere(reply.redirect, notice)
+            return replace(reply, notice=reply.notice._replace(text=f"{reply.notice.text} {_REPEATED}"))
 
         return answer
-
-    def _reply_elsewhere(self, address: str, notice: Notice) -> Reply:
-        return Reply(redirect=f"{address}{'&' if '?' in address else '?'}notice={self._notices.put(notice)}")
 
 
 class _Connected(NamedTuple):
@@ -665,26 +651,6 @@ class _Contents(NamedTuple):
     subscription: looks.SubscriptionLook | None
     consumers: list[looks.ConsumerLook]
     keeps_results: bool
-
-
-class _Notices:
-    """The results of actions, until they are shown. An address names it by a number that cannot be guessed."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._kept: OrderedDict[str, Notice] = OrderedDict()
-
-    def put(self, notice: Notice) -> str:
-        key = secrets.token_urlsafe(9)
-        with self._lock:
-            self._kept[key] = notice
-            while len(self._kept) > _NOTICES:
-                self._kept.popitem(last=False)
-        return key
-
-    def take(self, key: str) -> Notice | None:
-        with self._lock:
-            return self._kept.pop(key, None) if key else None
 
 
 _PAGES_WITH_ACTIONS = {"dead-letters": "/dead-letters", "overview": "/"}
