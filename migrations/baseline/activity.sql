@@ -172,7 +172,7 @@ begin
         when 'configuration' then
             perform jmsql_internal.note_activity(
                 'set', null, null,
-                details => (select string_agg(format('%s: %s → %s', f.key, f.value, p.value), ', ')
+                details => (select string_agg(format('%s: %s → %s', f.key, f.value, p.value), ', ' order by f.key)
                             from jsonb_each(to_jsonb(old)) f join jsonb_each(to_jsonb(new)) p using (key)
                             where f.value <> p.value));
     end case;

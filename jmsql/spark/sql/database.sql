@@ -29,4 +29,4 @@ from (
     union all
     select source_id, destination, 0, used_at from jmsql_internal.spark_cursor where holds) streams
 where since < clock_timestamp() - %(seconds)s::float8 * interval '1 second'
-order by since;
+order by since, destination, source_id;

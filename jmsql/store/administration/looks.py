@@ -402,13 +402,14 @@ _rights = _sql.statement(
 
 
 def destination_statement(chosen: str = "") -> Statement[list[DestinationLook]]:
-    """Return the statement that reads destinations by their numbers.
+    """Return the statement that reads destinations in the order of their numbers.
 
     Args:
         chosen: A condition on them, with its ``where``.
     """
-    decode = records(_read(DestinationLook._make, DestinationLook._fields, "subscription", "client_id"))
-    return _sql.statement("destinations", "looking at the destinations", decode, PARTS | {"chosen": chosen})
+    read = records(_read(DestinationLook._make, DestinationLook._fields, "subscription", "client_id"))
+    parts = PARTS | {"chosen": chosen}
+    return _sql.statement("destinations", "looking at the destinations", lambda result: sorted(read(result)), parts)
 
 
 _destinations = destination_statement()
@@ -463,7 +464,7 @@ rights = _rights.bind()
 
 
 def destinations(queue_ids: Sequence[int]) -> Query[list[DestinationLook]]:
-    """Return queues and subscriptions by their numbers, at most 1,000, but for those that are gone."""
+    """Return queues and subscriptions of some numbers in their order, at most 1,000, but for those that are gone."""
     return _destinations.bind(queue_ids=list(queue_ids[:DESTINATIONS_AT_ONCE]))
 
 

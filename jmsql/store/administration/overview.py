@@ -422,11 +422,16 @@ def _ranked_by_depth(memory: Memory, wanted: dict[str, Any]) -> Steps[list[int]]
     now = monotonic()
     known = memory.depths(now)
 
-    def rank(number: int) -> tuple[int, int, int]:
-        return -known.get(number, 0), -sampled.get(number, 0), -bounds.get(number, 0)
+    def guess(number: int) -> tuple[int, int, int]:
+        return -sampled.get(number, 0), -bounds.get(number, 0), number
+
+    def rank(number: int) -> tuple[int, ...]:
+        depth = known.get(number, 0)
+        # A sample is another each time, and moves no queue past one that has as many messages.
+        return -depth, *((0, 0, number) if 0 < depth <= most else guess(number))
 
     limit, most = wanted["limit"] + wanted["limit"] // 10, min(wanted["most"], COUNTED)
-    candidates = sorted(bounds.keys() | sampled.keys(), key=lambda number: (number in known, *rank(number)[1:]))
+    candidates = sorted(bounds.keys() | sampled.keys(), key=lambda number: (number in known, *guess(number)))
     possible = list(accumulate((bounds.get(each, most) for each in reversed(candidates)), max))[::-1]
     budget = _COUNTED_LATER if known else _COUNTED_FIRST
     counted: dict[int, int] = {}

@@ -64,7 +64,7 @@ order by p.kind desc, p.name;
 select s.slot_name::text, pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)::bigint
 from pg_catalog.pg_replication_slots s
 where not s.active and s.restart_lsn is not null and not pg_is_in_recovery()
-order by 2 desc;
+order by 2 desc, 1;
 
 -- name: limit_memory
 select set_config('work_mem', '64kB', true),
@@ -92,7 +92,7 @@ union all
 select 'prepared transaction', null, gid, owner::text, 'prepared',
        extract(epoch from clock_timestamp() - prepared)::float8, age(transaction), null
 from pg_catalog.pg_prepared_xacts where database = current_database()
-order by 7 desc;
+order by 7 desc, 1, 2, 3;
 
 -- name: tables
 select c.relname::text, s.n_live_tup, s.n_dead_tup, pg_total_relation_size(c.oid::regclass), s.last_autovacuum,
@@ -126,13 +126,13 @@ where a.xact_start is not null and a.pid <> pg_backend_pid() and exists (
       and l.relation in (select c.oid from pg_catalog.pg_class c
                          where c.relnamespace = to_regnamespace('jmsql_internal')::oid
                            and c.relname in ('message', 'delayed_message')))
-order by a.xact_start;
+order by a.xact_start, a.pid;
 
 -- name: claims
 select c.connection_id, c.client_id, c.host, c.process_id, h.claimed,
        extract(epoch from clock_timestamp() - h.claimed_at)::float8, coalesce(q.name, o.name)
 from (select d.connection_id, count(*) as claimed, min(d.claimed_at) as claimed_at,
-             (pg_catalog.array_agg(d.queue_id order by d.claimed_at))[1] as queue_id
+             (pg_catalog.array_agg(d.queue_id order by d.claimed_at, d.queue_id))[1] as queue_id
       from (select * from jmsql_internal.delivery limit %(most_rows)s::bigint) d
       where d.claim_id is not null group by d.connection_id) h
 join jmsql_internal.connection c using (connection_id)
@@ -140,7 +140,7 @@ left join jmsql_internal.queue q using (queue_id)
 left join jmsql_internal.subscription s using (queue_id)
 left join jmsql_internal.topic o on o.topic_id = s.topic_id
 where jmsql_internal.is_connected(c.connection_id)
-order by h.claimed_at;
+order by h.claimed_at, c.connection_id;
 
 -- name: prepared_transactions
 select x.gid, x.owner::text, extract(epoch from clock_timestamp() - x.prepared)::float8,
@@ -150,7 +150,7 @@ select x.gid, x.owner::text, extract(epoch from clock_timestamp() - x.prepared):
                                    where c.relnamespace = to_regnamespace('jmsql_internal')::oid
                                      and c.relname = 'message'))
 from pg_catalog.pg_prepared_xacts x where x.database = current_database()
-order by x.prepared;
+order by x.prepared, x.gid;
 
 -- name: selective_consumers
 select q.name, c.selector, c.consumers, least(m.depth, %(most)s)
@@ -193,7 +193,7 @@ order by s.name;
 select l.destination, l.subscription, l.kind, l.most, l.per, l.by, l.value, l.is_met,
        extract(epoch from l.free_at - clock_timestamp())::float8
 from jmsql.limits l
-order by not l.is_met, l.destination, l.subscription, l.kind, l.value;
+order by not l.is_met, l.destination, l.subscription, l.selector, l.kind, l.value;
 
 -- name: unread_subscriptions
 -- Durable subscriptions with messages and without consumers, but for those of which something is claimed, as by Spark.
@@ -273,7 +273,7 @@ blocker as (
     select pid, 3 from exclusive where not granted)
 select a.pid, a.usename::text, a.application_name, a.state, a.query_start, a.query
 from (select pid, min(rank) as rank from blocker group by pid) b join pg_stat_activity a using (pid)
-order by b.rank, a.xact_start;
+order by b.rank, a.xact_start, a.pid;
 
 -- name: limit_look
 -- What is read to a limit is read by an index, and not sorted before: see the same of looks.

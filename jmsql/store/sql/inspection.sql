@@ -13,7 +13,7 @@ select v.topic, v.subscription, v.client_id, v.durable, v.shared, v.selector, v.
 from jmsql.subscriptions v
 join jmsql_internal.topic t on t.name = v.topic
 left join jmsql_internal.queue q on q.topic_id = t.topic_id
-order by v.topic, v.subscription, v.client_id;
+order by v.topic, v.subscription, v.client_id, v.created_at, v.selector;
 
 -- name: sees_all_messages
 select {sees_all};

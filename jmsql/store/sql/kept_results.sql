@@ -42,10 +42,10 @@ offset 0
 select {shown}, octet_length(v.text), r.jms_type, {contents}
 from (
     select r.* from jmsql_internal.result r where r.message_id = %(message_id)s::uuid
-    order by r.finished_at desc limit %(limit)s) r
+    order by r.finished_at desc, r.queue_id desc limit %(limit)s) r
 left join lateral ({place}) p on true
 left join lateral (select r.value::text as text offset 0) v on true
-order by r.finished_at desc;
+order by r.finished_at desc, r.queue_id desc;
 
 -- name: contents
 left(r.properties::text, %(longest)s::integer), left(r.text_body, %(longest)s::integer), octet_length(r.text_body)

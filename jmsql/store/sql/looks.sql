@@ -132,7 +132,7 @@ from (select c.connection_id, c.selector, c.consumers, c.listeners from jmsql_in
 cross join lateral (
     select k.client_id, k.host, k.process_id, k.user_name from jmsql_internal.connection k
     where k.connection_id = c.connection_id offset 0) k
-order by c.connection_id;
+order by c.connection_id, c.selector;
 
 -- name: listed
 -- What a list says of a message `m`. A shared body is looked up for its beginning alone.
@@ -339,7 +339,7 @@ from (select d.connection_id, d.queue_id, d.claimed_at, d.claim_id from jmsql_in
       where {sees_all} limit %(window)s) f
 where f.claim_id is not null
 group by f.connection_id, f.queue_id
-order by min(f.claimed_at)
+order by min(f.claimed_at), f.connection_id, f.queue_id
 limit %(limit)s;
 
 -- name: history

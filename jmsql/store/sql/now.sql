@@ -16,7 +16,7 @@ consuming as materialized (
     select f.connection_id, f.queue_id, sum(f.consumers)::integer as consumers, max(f.acknowledged) as acknowledged,
            max(f.rolled_back) as rolled_back, max(f.last_at) as last_at,
            case when count(*) = 1 then max(nullif(f.selector, ''::text)) else count(*)::text || ' selectors'::text end as selector,
-           string_agg(f.listeners, ', '::text) as listeners
+           string_agg(f.listeners, ', '::text order by f.selector) as listeners
     from (select c.* from jmsql_internal.consumer c
           where %(connection_id)s::bigint is null or c.connection_id = %(connection_id)s::bigint limit %(window)s) f
     group by f.connection_id, f.queue_id),
@@ -28,7 +28,7 @@ listed as materialized (
                  coalesce(n.rolled_back, 0) as rolled_back, n.last_at, coalesce(h.messages, 0) as held, h.since as held_since,
                  h.inverse_priority, h.sequence
           from held h full join consuming n using (connection_id, queue_id)
-          order by h.since nulls last, n.last_at nulls first limit 2000) b)
+          order by h.since nulls last, n.last_at nulls first, connection_id, queue_id limit 2000) b)
 select b.connection_id, k.client_id, k.user_name, k.host, k.process_id, b.queue_id, coalesce(q.name, t.name), s.name, s.client_id,
        b.consumers, b.selector, b.listeners, b.acknowledged, b.rolled_back, b.last_at, b.held, b.held_since, b.inverse_priority, b.sequence,
        'ID:'::text || m.message_id, p.fraction, p.note, p.reported_at

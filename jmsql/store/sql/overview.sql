@@ -282,7 +282,7 @@ order by q.queue_id;
 -- What a console shows beside the messages: how many destinations there are, which are paused, and where dead and expired
 -- messages go.
 select count(*) filter (where q.name is not null or q.topic_id is null),
-       coalesce((pg_catalog.array_agg(q.queue_id) filter (where q.paused))[1:50], '{}'),
+       coalesce((pg_catalog.array_agg(q.queue_id order by q.queue_id) filter (where q.paused))[1:50], '{}'),
        coalesce(pg_catalog.array_cat(
            pg_catalog.array_cat(
                pg_catalog.array_agg(distinct q.dead_letter_queue_id) filter (where q.dead_letter_queue_id is not null),

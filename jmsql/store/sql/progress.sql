@@ -27,7 +27,7 @@ where not exists (
 select coalesce(q.name, t.name), s.name, 'ID:' || m.jms_message_id, p.fraction, p.note, d.claimed_at, p.reported_at
 from (select p.* from jmsql_internal.reported_progress p
       where %(queue_id)s::integer is null or p.queue_id = %(queue_id)s::integer
-      order by p.reported_at desc limit 1000) p
+      order by p.reported_at desc, p.queue_id, p.sequence limit 1000) p
 cross join lateral (
     select d.claimed_at from jmsql_internal.delivery d
     where (d.queue_id, d.inverse_priority, d.sequence) = (p.queue_id, p.inverse_priority, p.sequence)

@@ -32,7 +32,7 @@ left join jmsql_internal.queue q on q.queue_id = r.queue_id
 left join jmsql_internal.subscription s on s.queue_id = r.queue_id
 left join jmsql_internal.topic t on t.topic_id = s.topic_id
 where r.message_id = %(message_id)s::uuid
-order by r.finished_at desc
+order by r.finished_at desc, r.queue_id desc
 limit 1;
 
 -- name: find_message
@@ -79,7 +79,7 @@ left join jmsql_internal.subscription s on s.queue_id = f.queue_id
 left join jmsql_internal.topic t on t.topic_id = s.topic_id
 where q.deleted_at is null
 -- A message of a topic is in each subscription: as long as it is in one of them, it has not ended.
-order by case f.state when 'running' then 1 when 'retrying' then 2 when 'waiting' then 3 else 4 end
+order by case f.state when 'running' then 1 when 'retrying' then 2 when 'waiting' then 3 else 4 end, f.queue_id
 limit 1;
 
 -- name: find_past
@@ -88,7 +88,7 @@ select case h.outcome::text when 'acknowledged' then 'done' when 'dead-lettered'
        null::bigint, h.jms_type, h.properties::text, h.text_body, null::float8, null::text
 from jmsql_internal.message_history h
 where h.jms_message_id = %(message_id)s::uuid and h.outcome <> 'purged'
-order by h.acknowledged_at desc
+order by h.acknowledged_at desc, h.transaction_id desc, h.sequence desc
 limit 1;
 
 -- name: microseconds

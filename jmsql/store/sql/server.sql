@@ -31,4 +31,4 @@ select version_num from jmsql.schema_version;
 select current_setting('max_prepared_transactions')::integer;
 
 -- name: prepared
-select gid from pg_catalog.pg_prepared_xacts where database = current_database() order by prepared;
+select gid from pg_catalog.pg_prepared_xacts where database = current_database() order by prepared, gid;

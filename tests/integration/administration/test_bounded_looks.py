@@ -68,6 +68,15 @@ class TestOverview:
         )  # fmt: skip
         assert risk.oldest is not None
 
+    def test_queues_with_as_many_messages_keep_their_order(
+        self, administration: Administration, jmsql_factory: jmsql.ConnectionFactory
+    ) -> None:
+        send(jmsql_factory, "one", "1", "2")
+        send(jmsql_factory, "two", "1")
+        send(jmsql_factory, "three", "1")
+        send(jmsql_factory, "two", "2")  # from its first message to its last are the most sequences
+        assert names(administration, order=OverviewOrder.depth) == ["one", "two", "three"]
+
     def test_other_orders(self, administration: Administration, jmsql_factory: jmsql.ConnectionFactory) -> None:
         send(jmsql_factory, "one", "1")
         send(jmsql_factory, "three", "1", "2", "3")

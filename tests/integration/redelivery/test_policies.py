@@ -111,11 +111,11 @@ def test_dead_letters_are_chosen_by_selectors_and_seen_in_sql(
     wait_for(lambda: server.rows("select count(*) from jmsql.dead_letters") == [(2,)])
     rows = server.rows(
         "select queue, original_destination, reason, deliveries, error, body, properties from jmsql.dead_letters "
-        "order by died_at"
+        "order by body"
     )
     facts = ("dead", "queue://orders", "maximum deliveries", 1)
     assert rows == [(*facts, "ValueError: cannot do a", "a", {}), (*facts, "ValueError: cannot do b", "b", {})]
-    (last_error,) = server.rows("select last_error from jmsql.dead_letters order by died_at")[0]
+    (last_error,) = server.rows("select last_error from jmsql.dead_letters order by body")[0]
     assert last_error.startswith("Traceback (most recent call last):")
     selector = "JMS_jmsql_OriginalDestination = 'queue://orders' AND JMS_jmsql_LastError LIKE '%do b%'"
     assert texts_of(receive_all(others.create_consumer(Queue("dead"), selector))) == ["b"]
