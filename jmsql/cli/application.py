@@ -18,11 +18,11 @@ from jmsql.cli.commands import COMMANDS, load_command
 from jmsql.cli.help import explain_plainly
 from jmsql.cli.options import GlobalSchema, GlobalUrl, advice_for
 from jmsql.cli.parameters import convert_only_what_needs_it
+from jmsql.cli.streams import BROKEN_PIPE, discard_output, end_after, replace_closed_streams
 from jmsql.exceptions import InvalidSelectorException, JMSException
 
 USAGE_ERROR = 2
 JMS_ERROR = 3
-BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
 class Commands(typer.core.TyperGroup):
@@ -50,8 +50,8 @@ class Commands(typer.core.TyperGroup):
             _report(ctx, error, verbose=ctx.params["verbose"])
             raise typer.Exit(USAGE_ERROR if isinstance(error, InvalidSelectorException) else JMS_ERROR) from error
         except BrokenPipeError as error:
-            # The process that read the output has gone. Python would try to write the rest of it at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # The process that read the output has gone. Typer would exit with 1.
+            discard_output()
             raise typer.Exit(BROKEN_PIPE) from error
         return result
 
@@ -100,7 +100,7 @@ def jmsql(
     pooler; JAVA_HOME is the Java of `archive` and `statistics`; libpq's (PGPASSWORD, PGSSLMODE, ...) apply.
 
     Exit codes: 0 done; 1 nothing found, not healthy, or not confirmed; 2 wrong usage, or an error in a selector;
-    3 PostgreSQL or jmsql refused; 130 interrupted; 141 the reader of the output has ended.
+    3 PostgreSQL or jmsql refused; 74 the output cannot be written; 130 interrupted; 141 its reader has ended.
     """
     if verbose:
         logging.getLogger().setLevel(logging.INFO)
@@ -113,6 +113,7 @@ def run(arguments: Sequence[str] | None = None, name: str = "jmsql") -> NoReturn
         arguments: The command line after the command; None: this process's.
         name: The command's name there.
     """
+    replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         # A name or a text may have characters that the locale's encoding lacks.
         if isinstance(stream, io.TextIOWrapper):
@@ -121,7 +122,14 @@ def run(arguments: Sequence[str] | None = None, name: str = "jmsql") -> NoReturn
     # Where Ctrl-C interrupts a statement, the pool would show a traceback for the connection that it throws away.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     end_by_signals()
-    app(args=arguments, prog_name=name)
+    try:
+        try:
+            app(args=arguments, prog_name=name)
+        except SystemExit:
+            sys.stdout.flush()
+            raise
+    except OSError as error:
+        end_after(error)
     sys.exit()
 
 
