@@ -48,6 +48,7 @@ class QueuesWithHistory:
         is_due = not self._is_told or self._has_changed or self._not_looked_at
         if is_due and monotonic() >= self._next_look:
             new = self.new
+            self._next_look = monotonic() + self._interval  # also if it fails
             self.found(runner.run(_find.bind()), new)
 
     def seconds_to_next(self) -> float:

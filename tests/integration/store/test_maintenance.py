@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -21,6 +22,8 @@ from jmsql.store.receiving import receive
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.receive import dequeue
 from jmsql.store.sending.send import send as store_send
+from jmsql.store.statement import Result
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from jmsql.timings import InternalTimings
 from tests.integration.client.server import Server
@@ -131,6 +134,25 @@ def test_consumers_are_told_the_places_of_a_dead_clients_messages(open_client: O
 
     other.connection.execute("select 1")
     assert heard == [f"{queue_id} {claimed.inverse_priority} {claimed.sequence}"]
+
+
+def test_a_lookup_of_queues_with_history_that_fails_is_not_repeated_in_each_turn(client: Client) -> None:
+    asked: list[bytes] = []
+
+    def note(run: Callable[[], Result], statement: bytes, _: object) -> Result:
+        asked.append(statement)
+        return run()
+
+    runner = PsycopgRunner(client.connection, "missing")
+    runner.around = note
+    queues = QueuesWithHistory(60.0, is_told=True)
+    with pytest.raises(JMSException):
+        queues.run(runner)
+    queues.run(runner)
+    assert len(asked) == 1
+    queues.changed()
+    with pytest.raises(JMSException):
+        queues.run(runner)
 
 
 def test_facts_about_messages_that_are_gone_are_forgotten(client: Client, queue_id: int) -> None:
