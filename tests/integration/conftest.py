@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Session
+from jmsql.store.wire._async import runner as runner_of_tasks
+from jmsql.store.wire._sync import runner as runner_of_threads
 from tests.administrator import AdministratorConnection
-from tests.integration.client.server import CONTROL, SESSIONS, Server, with_parameters
+from tests.integration.client.server import CONTROL, SESSIONS, Database, Server, with_parameters
 from tests.integration.pooler.routes import Route
 from tests.preloaded import WORKER_MODULES, preloaded_programs
 from tests.shared_connections import lent
@@ -61,6 +64,30 @@ def server(jmsql_clean_url: str, administrator: AdministratorConnection) -> Iter
 def mode_session(connection: Connection, mode: AcknowledgeMode) -> Session:
     """A session in the mode of the test's parameter."""
     return connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode)
+
+
+@pytest.fixture
+def database(jmsql_clean_url: str) -> Iterator[Database]:
+    """The database, which takes writes again afterwards."""
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as owner:
+        database = Database(owner)
+        yield database
+        database.take_writes()
+
+
+@pytest.fixture
+def used_just_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sessions rely on their connections however long ago they have used them: a call meets each loss."""
+    for module in (runner_of_threads, runner_of_tasks):
+        monkeypatch.setattr(module, "TRUSTED", math.inf)
+        monkeypatch.setattr(module.WireConnection, "trusted_until", math.inf)
+
+
+@pytest.fixture
+def used_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sessions rely on no connection, as if each had been used long ago."""
+    for module in (runner_of_threads, runner_of_tasks):
+        monkeypatch.setattr(module, "TRUSTED", -1.0)
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ LIFETIMES = {
             "client/_async/link/lease.py": ("Lease",),
             "client/_async/link/lent.py": ("LentLink",),
             "client/_async/link/own.py": ("OwnLink",),
-            "client/_async/link/watched_connection.py": ("Traces", "WatchedConnection"),
+            "client/_async/link/watched_connection.py": ("Traces", "Watch", "WatchedConnection"),
             "store/wire/_async/runner.py": ("WireConnection",),
         },
         ("database", "driver", "lease", "link"),
@@ -127,7 +127,7 @@ LIFETIMES = {
         reassigned=9,
     ),
 }
-VALUES = {"BackOff", "BatchSize", "ConsumerPolicy", "Count", "Emptiness", "Target", "Traces"}
+VALUES = {"BackOff", "BatchSize", "ConsumerPolicy", "Count", "Emptiness", "Target", "Traces", "Watch"}
 """Named tuples, whose fields cannot be assigned."""
 
 

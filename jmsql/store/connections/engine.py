@@ -17,6 +17,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.connections._sync.connecting import make_fit
 from jmsql.store.connections.adaptation import ADAPTERS
 from jmsql.store.connections.database_url import UNREADABLE, DatabaseUrl, parse_url, without_secrets
+from jmsql.store.connections.defaults import refuses_writes
 from jmsql.store.connections.greenlet import require_greenlet
 from jmsql.store.connections.keepalives import keepalive_parameters
 from jmsql.store.errors import jms_errors
@@ -400,7 +401,7 @@ def _watch_pool(engine: Engine) -> None:
         if returned is None or _is_quiet(entry.driver_connection, returned):
             return
         try:
-            alive = engine.dialect.do_ping(connection)
+            alive = engine.dialect.do_ping(connection) and not _is_unfit(entry)  # as its answer may have told
         except psycopg.Error:
             alive = False
         if not alive:
@@ -418,7 +419,7 @@ def _watch_pool(engine: Engine) -> None:
 
     sqlalchemy.event.listen(engine, "reset", reset)
     sqlalchemy.event.listen(engine, "checkout", check)
-    sqlalchemy.event.listen(engine, "checkin", _close_if_lent)
+    sqlalchemy.event.listen(engine, "checkin", _close_if_unfit)
 
 
 def _is_quiet(connection: Any, returned: float) -> bool:
@@ -431,11 +432,17 @@ def _is_quiet(connection: Any, returned: float) -> bool:
     return not selector.select(timeout=0)
 
 
-def _close_if_lent(_: object, entry: ConnectionPoolEntry) -> None:
+def _is_unfit(entry: ConnectionPoolEntry) -> bool:
+    connection: Any = entry.driver_connection
+    return connection is not None and not entry.info.get(POOLED) and refuses_writes(connection)
+
+
+def _close_if_unfit(_: object, entry: ConnectionPoolEntry) -> None:
     """Keep an application's settings on a connection (a role, a time limit, a lock) from its next user.
 
-    `discard all` would undo most of it, but with it all prepared statements.
+    `discard all` would undo most of it, but with it all prepared statements. A connection that refuses writes by
+    default would do so for as long as it lasts.
     """
     entry.info[_RETURNED] = monotonic()
-    if entry.info.pop(LENT, False):
+    if entry.info.pop(LENT, False) or _is_unfit(entry):
         entry.invalidate()

@@ -207,6 +207,7 @@ async def test_connecting_that_has_failed_meanwhile_is_tried_again() -> None:
     assert opener.opened == 2
 
 
+@pytest.mark.usefixtures("used_just_now")
 async def test_sessions_hand_their_connection_over_also_once_it_was_lost(
     aio_factory: jms.ConnectionFactory, server: Server
 ) -> None:
@@ -223,6 +224,25 @@ async def test_sessions_hand_their_connection_over_also_once_it_was_lost(
         for producer in producers:
             await producer.send(first.create_text_message("b"))
         assert server.connections(SESSIONS) == 1
+
+
+@pytest.mark.usefixtures("used_long_ago")
+async def test_sessions_hand_no_connection_over_that_was_ended_while_it_was_idle(
+    aio_factory: jms.ConnectionFactory, server: Server
+) -> None:
+    queue = Queue("orders")
+    async with dataclasses.replace(aio_factory, max_connections=1).create_connection() as connection:
+        await connection.start()
+        first, second = connection.create_session(), connection.create_session()
+        consumer = await second.create_consumer(queue)
+        async with first.create_producer(queue) as producer:
+            for text in ("a", "b"):
+                await producer.send(first.create_text_message(text))
+                assert server.terminate(SESSIONS) == 1
+                message = await consumer.receive(timeout=20)
+                assert message is not None
+                assert text_of(message) == text
+                assert server.terminate(SESSIONS) == 1
 
 
 async def test_sessions_that_share_a_connection_find_no_answers_to_the_commits_of_others(

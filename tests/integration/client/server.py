@@ -7,6 +7,7 @@ from typing import Any, LiteralString
 
 import psycopg
 import sqlalchemy
+from psycopg import sql
 
 from jmsql.testing import wait_for
 
@@ -64,3 +65,19 @@ class Server:
     def terminate(self, application_name: str) -> int:
         """End the connections of that name; return how many there were, once they are gone."""
         return len(self.rows(_TERMINATE, application_name))
+
+
+class Database:
+    """The database, as its owner sets it up for new connections."""
+
+    def __init__(self, owner: psycopg.Connection[Any]) -> None:
+        self._owner = owner
+        self._name = sql.Identifier(owner.info.dbname)
+
+    def refuse_writes(self) -> None:
+        """Make transactions of new connections read-only."""
+        self._owner.execute(sql.SQL("alter database {} set default_transaction_read_only = on").format(self._name))
+
+    def take_writes(self) -> None:
+        """Make them as before."""
+        self._owner.execute(sql.SQL("alter database {} reset default_transaction_read_only").format(self._name))

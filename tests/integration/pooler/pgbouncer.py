@@ -107,6 +107,10 @@ class PgBouncer:
         """Let them go on."""
         self._administer(f"resume {sqlalchemy.make_url(server_url).database}")
 
+    def reconnect(self, server_url: str) -> None:
+        """Replace the connections to a database that are open now, each once its transaction has ended."""
+        self._administer(f"reconnect {sqlalchemy.make_url(server_url).database}")
+
     def is_ready(self) -> bool:
         """Whether it answers."""
         try:

@@ -21,6 +21,7 @@ from jmsql.store.errors import jms_errors
 from jmsql.store.wire._async.runner import WireRunner
 from jmsql.store.wire.exchange import IN_ERROR, PIPELINE_OFF, End
 from jmsql.store.wire.interruption import Interruption
+from jmsql.values.clock import monotonic
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -96,6 +97,9 @@ class NoLink:
     async def require_view_of_commits(self) -> None:
         """Do nothing: the next statement begins a transaction that sees them."""
 
+    def note_end(self) -> None:
+        """Do nothing: no transaction has ended."""
+
     async def interrupt(self, timeout: float) -> bool:  # noqa: ARG002 - nothing runs
         """Return False: no statement runs."""
         return False
@@ -134,7 +138,6 @@ class OwnLink:
     ) -> None:
         self.connection = connection
         self.driver = driver
-        self.is_transacted = transacted
         self._core = synchronous(connection)
         """The same connection, which under asyncio takes longer to tell that it is closed."""
         self.is_pooled = bool(self._core.info.get(POOLED))
@@ -144,7 +147,7 @@ class OwnLink:
         transaction's `SessionWork.lock`, and before each of the application's statements."""
         self._runner = WireRunner(driver, schema, begin=transacted, preface=preface)
         self.implicit = None if transacted else WireRunner(driver, schema, end=End.FLUSH)
-        """Runs statements that commit together, in a session that is not transacted."""
+        """Runs statements that commit together; None: the session is transacted."""
 
     @property
     def schema(self) -> str:
@@ -160,8 +163,13 @@ class OwnLink:
 
     @property
     def is_lost(self) -> bool:
-        """True if the connection is gone, and the transaction with it."""
-        return self.driver.closed
+        """True if the connection is gone, and the transaction with it.
+
+        An idle connection that the server or a pooler has ended counts as gone before anything is sent. The socket is
+        not asked again within a second.
+        """
+        driver = self.driver
+        return driver.closed or (monotonic() > driver.trusted_until and self.is_spare and self.was_ended)
 
     @property
     def is_idle(self) -> bool:
@@ -227,7 +235,7 @@ class OwnLink:
         """
         if self._core.closed or self.state in LOST_STATES:
             self._require_whole()
-        if self.is_transacted:
+        if self.implicit is None:
             self.state = TRANSITIONS[self.state][_BEGIN]
             if works:
                 event = _OPEN if self.driver.is_idle else _JOIN
@@ -241,14 +249,14 @@ class OwnLink:
             question: Asks, after each statement that commits by itself and in its exchange, which destinations are
                 waited for. It may notify them, and writes no rows.
         """
-        if self.is_transacted:
+        if self.implicit is None:
             await self.begin(works=True)
         self._runner.question = question
         return await self._runner.run(work)
 
     async def inspect(self, work: Steps[T]) -> T:
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
-        if not (self.is_transacted and self.is_idle):
+        if self.implicit is not None or not self.is_idle:
             return await self.run(work)
         await self.begin()
         # BEGIN, the statements and COMMIT in one exchange: no transaction stays open, which would keep the server from

@@ -86,6 +86,18 @@ class _Ends(Enum):
     """The session, which is about to do so."""
 
 
+class Watch(NamedTuple):
+    """The application's hold on a connection.
+
+    Args:
+        listener: Called around the application's steps, for as long as it is there.
+        ends: The one who may end the transaction.
+    """
+
+    listener: weakref.ref[ApplicationListener]
+    ends: _Ends = _Ends.APPLICATION
+
+
 _APPLICATION, _LATER, _SESSION = _Ends
 _OPEN = {TransactionStatus.INTRANS, TransactionStatus.INERROR}
 
@@ -99,32 +111,32 @@ class WatchedConnection(WireConnection):
     traces = Traces()
     """The application's traces. Replaced whole, by the thread or task that uses the connection."""
 
-    _watcher: weakref.ref[ApplicationListener] | None = None
-    """Called around the application's steps; None: the application does not have the connection. Written
-    by `watch`, with the session's lock held."""
-
-    _ends = _APPLICATION
-    """The one who may end the transaction. Written by `keep_open`, `let_end` and `note_end`, with the session's lock
-    held."""
+    _watch: Watch | None = None
+    """The application's hold; None: it does not have the connection. Replaced whole by `watch`, `keep_open`, `let_end`
+    and `note_end`, with the session's lock held."""
 
     def watch(self, listener: ApplicationListener | None) -> None:
         """Call a listener around the application's steps from now on, for as long as it is there; None: nothing.
 
         SQLAlchemy keeps each connection that is in use until it is closed, which must not keep the listener.
         """
-        self._watcher = None if listener is None else weakref.ref(listener)
+        self._watch = None if listener is None else Watch(weakref.ref(listener))
         self._set_factories()
 
     def _set_factories(self) -> None:
-        is_watched = self._watcher is not None
+        is_watched = self._watch is not None
         self.row_factory = tuple_row
         self.cursor_factory = _WatchedCursor if is_watched else psycopg.AsyncCursor
         self.server_cursor_factory = _WatchedServerCursor if is_watched else psycopg.AsyncServerCursor
 
     @property
     def _listener(self) -> ApplicationListener | None:
-        watcher = self._watcher
-        return None if watcher is None else watcher()
+        watch = self._watch
+        return None if watch is None else watch.listener()
+
+    def _is_ended_by(self, ends: _Ends) -> bool:
+        watch = self._watch
+        return watch is not None and watch.ends is ends
 
     async def heed(self, query: object) -> None:
         """Tell the listener of a statement that is about to run."""
@@ -172,7 +184,8 @@ class WatchedConnection(WireConnection):
 
         Earlier settings of the application for its cursors are forgotten.
         """
-        self._ends = _LATER
+        assert self._watch is not None
+        self._watch = self._watch._replace(ends=_LATER)
         self._set_factories()
 
     def let_end(self) -> bool:
@@ -181,10 +194,11 @@ class WatchedConnection(WireConnection):
         A COPY, or another statement, may still go on where the end was refused to the application, and may never end.
         It is ended with the connection.
         """
-        if self._watcher is None:
+        watch = self._watch
+        if watch is None:
             return True
-        ends, self._ends = self._ends, _SESSION
-        if ends is _LATER and self.lock.locked():
+        self._watch = watch._replace(ends=_SESSION)
+        if watch.ends is _LATER and self.lock.locked():
             self.pgconn.finish()
             return False
         return True
@@ -218,8 +232,8 @@ class WatchedConnection(WireConnection):
 
     def note_end(self) -> None:
         """Forget the application's part in the transaction, which the session has ended."""
-        if self._ends is _SESSION:
-            self._ends = _APPLICATION
+        if self._watch is not None and self._watch.ends is _SESSION:
+            self._watch = self._watch._replace(ends=_APPLICATION)
         traces = self.traces
         if traces.ending is not None or traces.may_have_other_role:
             # A setting that outlives the transaction may be a role.
@@ -227,7 +241,7 @@ class WatchedConnection(WireConnection):
             self.traces = traces._replace(ending=None, may_have_other_role=may_have_other_role)
 
     def _refuse_if_kept_open(self, what: str) -> None:
-        if self._ends is _LATER:
+        if self._is_ended_by(_LATER):
             raise TransactionInProgressException(
                 f"{what} is refused: the connection is in the transaction of a message, which the worker commits when "
                 "the handler has returned, and rolls back if it raises. For a part that can be undone by itself there "
@@ -237,14 +251,14 @@ class WatchedConnection(WireConnection):
     async def _begin_if_kept_open(self) -> None:
         """Begin the transaction, in which blocks of `transaction` are savepoints then, and pipelines end nothing."""
         pgconn = self.pgconn
-        if self._ends is _LATER and pgconn.transaction_status == IDLE and pgconn.pipeline_status == PIPELINE_OFF:
+        if self._is_ended_by(_LATER) and pgconn.transaction_status == IDLE and pgconn.pipeline_status == PIPELINE_OFF:
             async with self.lock:
                 await run_to_completion(self.exchange(Exchange(begin=BEGIN_READ_COMMITTED)))
 
     async def commit(self) -> None:
         self._refuse_if_kept_open("commit()")
         has_failed = self.pgconn.transaction_status == IN_ERROR
-        listener = self._listener if self._ends is _APPLICATION and not has_failed else None
+        listener = self._listener if self._is_ended_by(_APPLICATION) and not has_failed else None
         if listener is not None:
             await listener.before_commit()
         is_aborted = self.pgconn.transaction_status == IN_ERROR  # then COMMIT rolls back

@@ -12,7 +12,7 @@ import psycopg
 import sqlalchemy.exc
 from psycopg.pq import TransactionStatus
 
-from jmsql.client._sync.link.lent import LentLink, release_savepoint, set_savepoint, undo_savepoint
+from jmsql.client._sync.link.lent import HandlerLink, LentLink, release_savepoint, set_savepoint, undo_savepoint
 from jmsql.client._sync.link.own import NoLink, OwnLink
 from jmsql.client._sync.link.pool import ConnectionPool, driver_connection, give_back
 from jmsql.client._sync.link.watched_connection import ApplicationListener, WatchedConnection
@@ -27,6 +27,7 @@ from jmsql.store.receiving.receive import Client
 from jmsql.store.statement import Query, Steps
 from jmsql.store.wire._sync.runner import WireRunner
 from jmsql.store.wire.exchange import IN_ERROR
+from jmsql.values.clock import monotonic
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -52,7 +53,11 @@ logger = contained_logger("jmsql")
 #    meanwhile, and runs to its end.
 # 4. An unanswered commit does not count as a use: the connection's next use, by any session, has it answered first.
 # 5. A use that meets a lost connection fails. With no transaction open the next one takes another; else the transaction
-#    is lost, until the session rolls it back.
+#    is lost, until the session rolls it back. A connection that has ended while nothing was open on it, as idle ones do
+#    behind a pooler, is replaced before its next use: no send is then in doubt that never left the client. Asking for
+#    that is a system call, so it is done once a second at most.
+# 6. A connection that was made while the database was read-only by default stays so (`refuses_writes`). It is given up
+#    with the transaction that has failed on it.
 #
 # Things that do not work:
 #
@@ -125,20 +130,24 @@ class Lease:
         """
         if self._is_closed:
             raise IllegalStateException("The session is closed.")
-        link = self.link
-        if isinstance(link, OwnLink) and link.state is TransactionState.NONE:
-            # The settings that a handler has left on its connection, such as a role, are not for the next message.
-            is_stained = self.shares_connections and link.driver.traces.has_changed_settings
-            if link.is_lost or (is_stained and link.is_idle):
-                self.discard()
-        if isinstance(self.link, NoLink):
+        while True:  # a connection that another session has handed over may have ended, too
+            link = self.link
+            if isinstance(link, OwnLink) and link.state is TransactionState.NONE:
+                if monotonic() > link.driver.trusted_until:
+                    self.settle()  # the answer would hide that the connection has ended
+                # The settings that a handler has left on its connection, such as a role, are not for the next message.
+                is_stained = self.shares_connections and link.driver.traces.has_changed_settings
+                if link.is_lost or (is_stained and link.is_idle):
+                    self.discard()
+            if not isinstance(self.link, NoLink):
+                return True
             with self._taking:
                 if isinstance(self.link, NoLink):
                     connect = partial(self._pool.connect, transacted=self.is_transacted)
-                    if self._pool.limit.most is not None:
-                        return self._pool.limit.take(self, connect, patience)
-                    self.accept(connect())
-        return True
+                    if self._pool.limit.most is None:
+                        self.accept(connect())
+                    elif not self._pool.limit.take(self, connect, patience):
+                        return False
 
     def accept(self, connection: Connection) -> None:
         """Run statements on a connection from now on."""
@@ -176,7 +185,9 @@ class Lease:
     def acquire(self, *, needed: bool = True) -> None:
         """Keep a connection as `connected` does, until `release`."""
         link = self.link
-        if needed and (isinstance(link, NoLink) or link.driver.closed or self._is_closed):
+        if needed and (
+            isinstance(link, NoLink) or link.driver.closed or self._is_closed or monotonic() > link.driver.trusted_until
+        ):
             self._take_connection()
         self._uses += 1
 
@@ -319,7 +330,7 @@ class Lease:
         """
         link = self.begin()
         if not isinstance(link, LentLink):
-            link = self.link = LentLink(link, listener, is_of_handler=self.shares_connections)
+            link = self.link = (HandlerLink if self.shares_connections else LentLink)(link, listener)
         return link
 
     # Ending the transaction
@@ -398,13 +409,14 @@ class Lease:
         link = self.link
         if isinstance(link, NoLink):
             return
+        is_unfit = link.has_failed and link.driver.refuses_writes
         try:
             if link.let_end() and not link.is_lost:
                 link.roll_back()
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             logger.info("%s", translate(error, "rolling back"))
             self.discard()
-        if link is self.link and (link.is_lost or link.connection.closed):
+        if link is self.link and (link.is_lost or link.connection.closed or is_unfit):
             self.discard()
         self._ended()
 
@@ -430,8 +442,7 @@ class Lease:
 
     def _ended(self) -> None:
         """Note the end of the transaction, after which another session may have the connection."""
-        if isinstance(self.link, OwnLink):
-            self.link.note_end()
+        self.link.note_end()
         if self._pool.limit.waiting:
             self._pool.limit.freed()
 
@@ -451,9 +462,6 @@ class Lease:
         """Roll back and release the connection to its pool, for good."""
         self._is_closed = True  # before the first wait, so that no call takes another one meanwhile
         self.settle()
-        if self.link.is_lost:
-            self.discard()
-            return
         self.rollback()
         link = self.link
         with self._giving_up():

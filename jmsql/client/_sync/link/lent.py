@@ -63,19 +63,19 @@ class LentLink(OwnLink):
         link: The link on which the connection was used before, whose transaction goes on.
         listener: Called around the application's statements and commits, through SQLAlchemy or the driver. It notes a
             statement by `used_by_application`.
-        is_of_handler: True if the connection goes back to its pool when the session finds no message.
     """
 
     begins_early: ClassVar[bool] = True  # else the application might begin it, with options of its own
     allows_other_threads: ClassVar[bool] = False
     occupation = "kept for the application since get_database()"
+    is_of_handler: ClassVar[bool] = False
+    """True if the connection goes back to its pool when the session finds no message."""
 
-    def __init__(self, link: OwnLink, listener: ApplicationListener, *, is_of_handler: bool) -> None:
+    def __init__(self, link: OwnLink, listener: ApplicationListener) -> None:
         state = link.state
         if link.is_idle:  # after a statement that was interrupted before it reached the server
             state = TRANSITIONS[TRANSITIONS[state][TransactionEvent.END]][TransactionEvent.BEGIN]
-        super().__init__(link.connection, link.driver, link.schema, transacted=link.is_transacted, state=state)
-        self._is_of_handler = is_of_handler
+        super().__init__(link.connection, link.driver, link.schema, transacted=link.implicit is None, state=state)
         self._psycopg = PsycopgRunner(link.driver, link.schema)
         synchronous(self.connection).info[LENT] = True
         self.driver.watch(listener)
@@ -237,7 +237,7 @@ class LentLink(OwnLink):
         with self.driver.lock:
             answer: list[int] | None = self._runner.commit(last, question)
         shared = self._shared
-        if shared is not None and (shared.in_nested_transaction() or not self._is_of_handler):
+        if shared is not None and (shared.in_nested_transaction() or not self.is_of_handler):
             # So that SQLAlchemy knows; the server is not asked. A handler's next transaction may be the same one to it.
             self.connection.commit()
         return answer
@@ -262,3 +262,9 @@ class LentLink(OwnLink):
             for query in drop_role:
                 self._run_plainly(query)
         super().prepare(identifier)
+
+
+class HandlerLink(LentLink):
+    """A connection that a worker's handler uses for as long as there are messages."""
+
+    is_of_handler: ClassVar[bool] = True

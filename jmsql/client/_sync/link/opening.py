@@ -81,7 +81,7 @@ class ConnectionOnDemand:
 
     def _end_transaction(self) -> None:
         # A task that is cancelled while it rolls back leaves a transaction open.
-        if self._runner is not None and not self._runner.is_idle:
+        if self._runner is not None and self._runner.is_unfit:
             runner, self._runner = self._runner, None
             runner.close()
 

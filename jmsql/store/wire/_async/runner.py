@@ -16,6 +16,7 @@ from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import interruptible, is_driven, sleep, wait_until_unlocked
 from jmsql.exceptions import JMSException
 from jmsql.store.connections._async.cursor import OwnCursor
+from jmsql.store.connections.defaults import refuses_writes
 from jmsql.store.errors import is_driver_error, jms_errors, lacks_privilege, translate
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
 from jmsql.store.wire.exchange import (
@@ -36,6 +37,10 @@ from jmsql.store.wire.exchange import (
 )
 from jmsql.store.wire.interruption import Interruption
 from jmsql.store.wire.waiting import wait_for_server, wait_in_task
+from jmsql.values.clock import monotonic
+
+TRUSTED = 1.0
+"""For how many seconds a connection that was asked is taken to be alive."""
 
 T = TypeVar("T")
 
@@ -250,6 +255,11 @@ class PsycopgRunner(Runner):
         return self.connection.closed or (self.is_idle and _has_unread(self.connection))
 
     @property
+    def is_unfit(self) -> bool:
+        """True if a transaction is open, or each one refuses writes: after a failure, another connection is better."""
+        return not self.is_idle or refuses_writes(self.connection)
+
+    @property
     def is_pooled(self) -> bool:
         """True if the connection is known to go through a pooler."""
         return self._origin is not None and self._origin.is_pooled
@@ -337,6 +347,10 @@ class WireConnection(psycopg.AsyncConnection[Any]):
     answer first; only the commit's sender learns the outcome.
     """
 
+    trusted_until = 0.0
+    """Until when, on the monotonic clock, its socket need not be asked if the server has ended it. Written by
+    `has_unread`, which its user asks."""
+
     _failed: Callable[[psycopg.Error], object] | None = None
     _is_open = False
 
@@ -380,7 +394,13 @@ class WireConnection(psycopg.AsyncConnection[Any]):
     @property
     def has_unread(self) -> bool:
         """True if the server has sent unread data: on an idle connection, that it is closing."""
+        self.trusted_until = monotonic() + TRUSTED
         return _has_unread(self)
+
+    @property
+    def refuses_writes(self) -> bool:
+        """True if its transactions are read-only by default."""
+        return refuses_writes(self)
 
     async def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **parameters: Any) -> T:
         """Run one of psycopg's own generators, once an unanswered commit is answered."""
@@ -436,6 +456,8 @@ class WireConnection(psycopg.AsyncConnection[Any]):
             if self._is_open:
                 await self.undo()
             self.end_connection()
+            if self.is_idle and self.refuses_writes:
+                self.pgconn.finish()  # another connection may take writes
             raise
 
     async def leave_commit(self, failed: Callable[[psycopg.Error], object]) -> None:

@@ -67,6 +67,7 @@ def test_it_may_be_a_function(connection: Connection, server: Server) -> None:
     wait_for(lambda: told)
 
 
+@pytest.mark.usefixtures("used_just_now")
 @pytest.mark.parametrize("mode", list(AcknowledgeMode))
 def test_it_is_told_of_failures_between_message_listeners(
     connection: Connection, mode_session: Session, others: Session, server: Server, queue: Queue, mode: AcknowledgeMode

@@ -20,6 +20,8 @@ from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import SESSIONS, Server
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
+pytestmark = pytest.mark.usefixtures("used_just_now")
+
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 CLOSED_BY_SERVER = {"57P01", "08006", "08007"}
 

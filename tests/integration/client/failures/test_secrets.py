@@ -88,6 +88,7 @@ def test_objects_do_not_show_it(
             assert SECRET not in shown(each)
 
 
+@pytest.mark.usefixtures("used_just_now")
 def test_losing_connections_does_not_log_it(
     secret_factory: ConnectionFactory, server: Server, queue: Queue, log: pytest.LogCaptureFixture
 ) -> None:

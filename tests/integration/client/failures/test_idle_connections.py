@@ -1,0 +1,61 @@
+"""The server, or a pooler, ends a connection while nothing is open on it."""
+
+from __future__ import annotations
+
+import pytest
+
+from jmsql import AcknowledgeMode, Queue, Session
+from jmsql.admin import Administration
+from tests.integration.client.server import SESSIONS, Server, with_parameters
+from tests.texts import receive_texts, send_texts
+
+pytestmark = pytest.mark.usefixtures("used_long_ago")
+
+
+@pytest.mark.parametrize("mode", list(AcknowledgeMode))
+def test_next_send_takes_another_connection(
+    mode_session: Session, others: Session, queue: Queue, server: Server
+) -> None:
+    with mode_session.create_producer(queue) as producer:
+        for text in ("a", "b"):
+            producer.send(mode_session.create_text_message(text))
+            if mode_session.transacted:
+                mode_session.commit()
+            assert server.terminate(SESSIONS)
+    assert sorted(receive_texts(others.create_consumer(queue), 2)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("mode", list(AcknowledgeMode))
+def test_next_receive_takes_another_connection(
+    mode_session: Session, others: Session, queue: Queue, server: Server
+) -> None:
+    consumer = mode_session.create_consumer(queue)
+    assert consumer.receive_no_wait() is None
+    if mode_session.transacted:
+        mode_session.commit()
+    server.terminate(SESSIONS)
+    send_texts(others, queue, "a")
+    assert receive_texts(consumer, 1) == ["a"]
+
+
+@pytest.mark.parametrize("mode", list(AcknowledgeMode))
+def test_a_receive_after_another_takes_another_connection(
+    mode_session: Session, others: Session, queue: Queue, server: Server
+) -> None:
+    # The answer to the commit of the first one is still unread then.
+    consumer = mode_session.create_consumer(queue)
+    for text in ("a", "b"):
+        send_texts(others, queue, text)
+        assert receive_texts(consumer, 1) == [text]
+        if mode_session.transacted:
+            mode_session.commit()
+        server.terminate(SESSIONS)
+
+
+def test_an_administration_takes_another_connection(jmsql_clean_url: str, server: Server) -> None:
+    name = "idle administration"
+    with Administration(with_parameters(jmsql_clean_url, application_name=name)) as administration:
+        assert list(administration.queues()) == []
+        assert server.terminate(name) == 1
+        administration.create_queue("orders")
+        assert server.connections(name) == 1
