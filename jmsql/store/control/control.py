@@ -138,7 +138,7 @@ class ControlConnection:
             self.queues_with_history,
             wake_socket,
         )
-        self._service = Service(link, place.schema, server, place.clock, timings, self._duties)
+        self._service = Service(link, place.endpoint, place.schema, server, place.clock, timings, self._duties)
         self.connection_id = link.connection_id
         """The number of the client's connection at the server."""
         self._owner: _Owner | None = None
@@ -355,7 +355,7 @@ class ControlConnection:
                 pooled=is_pooled,
             )
             # It is lost until its claims are bound to the new number, and all consumers fetch again.
-            service = Service(link, schema, self.server, clock, timings, self._duties, is_lost=True)
+            service = Service(link, endpoint, schema, self.server, clock, timings, self._duties, is_lost=True)
             self._service, self.connection_id = service, link.connection_id
             if self._client_id is not None:
                 _take_client_id(service, self._client_id)

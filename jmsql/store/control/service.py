@@ -12,6 +12,7 @@ import psycopg
 
 from jmsql.exceptions import JMSException
 from jmsql.logs import contained_logger
+from jmsql.store.connections.engine import Endpoint
 from jmsql.store.control.announcing import Announcing
 from jmsql.store.control.cancellations import Cancellations, cancelled_message
 from jmsql.store.control.claim_extensions import ClaimExtensions
@@ -20,6 +21,7 @@ from jmsql.store.control.hearing import Hearing
 from jmsql.store.control.late_releases import LateReleases
 from jmsql.store.control.leading import Leading
 from jmsql.store.control.liveness import AdvisoryLock, ClientForgottenError, Heartbeats, Liveness
+from jmsql.store.control.moving import Moving
 from jmsql.store.control.notifier import Notifier
 from jmsql.store.control.progress_reports import ProgressReports
 from jmsql.store.control.reporting import Reporting
@@ -136,6 +138,7 @@ class Service:
 
     Args:
         link: The connection.
+        endpoint: Where another one would lead.
         schema: The name of the schema.
         server: The server's properties at the first connection.
         clock: Is set by the server's.
@@ -147,6 +150,7 @@ class Service:
     def __init__(
         self,
         link: Link,
+        endpoint: Endpoint,
         schema: str,
         server: Server,
         clock: ServerClock,
@@ -185,6 +189,7 @@ class Service:
             is_possible=not server.is_restricted,
         )
         hearing = Hearing(duties.handlers, lambda: maintenance.leads, self._missed_news, timings.listening_duration)
+        self._moving = Moving(endpoint, link.connection, timings.maintenance_retry_delay)
         self._urgent: tuple[Duty, ...] = (announcing, notifier) if link.is_pooled else (hearing, announcing, notifier)
         self._postponable: dict[str, Duty] = {}
         """By their names in the log."""
@@ -214,6 +219,8 @@ class Service:
             "Lookup of queues with history": duties.queues_with_history,
             "The record of the handlers' progress": duties.progress_reports,
         }
+        if not link.is_pooled:
+            self._postponable["The move to a server that takes writes"] = self._moving
         duties.queues_with_history.changed()
         duties.announcing.reset()
         duties.slots.hold_for(link.connection_id)

@@ -7,7 +7,7 @@ import sqlalchemy
 
 from jmsql import AcknowledgeMode, Connection, JMSException, Queue, Session
 from jmsql.admin import Administration
-from jmsql.testing import receive_all
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import SESSIONS, Database, Server
 from tests.texts import receive_texts, send_texts, texts_of
 
@@ -87,3 +87,20 @@ def test_an_administration_writes_again(jmsql_clean_url: str, database: Database
         assert refused.value.error_code == "25006"
         database.take_writes()
         administration.create_queue("orders")
+
+
+def test_a_client_leaves_a_server_that_has_become_read_only_for_one_that_takes_writes(
+    connection: Connection, queue: Queue, others: Session, database: Database
+) -> None:
+    control = connection._control
+    service = control._service
+    database.refuse_writes()
+    # A change of the server's configuration does that on all connections.
+    service.link.connection.execute("set default_transaction_read_only = on")
+    wait_for(lambda: service._moving._next_attempt > 0)
+    assert control._service is service
+    assert not control.is_lost
+    database.take_writes()
+    wait_for(lambda: control._service is not service and not control.is_lost)
+    send_texts(connection.create_session(), queue, "a")
+    assert receive_texts(others.create_consumer(queue), 1) == ["a"]
