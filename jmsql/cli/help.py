@@ -29,7 +29,11 @@ class HelpFormatter(_Formatter):  # type: ignore[misc]
         paragraphs = (self._commands(each) or self._filled(each) for each in inspect.cleandoc(text).split("\n\n"))
         self.write("\n\n".join(paragraphs) + "\n")
 
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        super().write_usage(prog, _plain_usage(args), prefix)
+
     def write_dl(self, rows: Sequence[tuple[str, str]], *_: Any, **__: Any) -> None:
+        rows = [(_plain_name(name), text) for name, text in rows]
         names = min(max(len(name) for name, _ in rows), _NAMES)
         margin = " " * (self.current_indent + names + 2)
         for name, text in rows:
@@ -70,6 +74,28 @@ class HelpFormatter(_Formatter):  # type: ignore[misc]
                 line += word + " "
             lines.append(line.rstrip())
         return "\n".join(lines)
+
+
+_TYPE = re.compile(r" <([^<>]+)>$")
+_TYPES = {"str": "TEXT", "list[str]": "TEXT", "int": "NUMBER", "float": "NUMBER"}
+
+
+def _plain_usage(arguments: str) -> str:
+    """Return the arguments of a usage as shells' manuals write them: ``FROM [TO]``, and not ``{FROM} [[TO]]``."""
+    plain = re.sub(r"\{([^{}]*)\}", r"\1", arguments).replace("[[", "[").replace("]]", "]")
+    return re.sub(r"\.\.\.(\]?)\.\.\.", r"...\1", plain)
+
+
+def _plain_name(name: str) -> str:
+    """Return the name of an option with what it takes, or of an argument alone, without names of Python's types."""
+    found = _TYPE.search(name)
+    if found is None:
+        return name
+    if name.startswith("-"):
+        kind = found[1].removesuffix(" range")
+        return f"{name[: found.start()]} {_TYPES.get(kind, kind)}"
+    argument = name[: found.start()].strip("{}")
+    return argument if argument.count("[") == argument.count("]") else argument.strip("[]")
 
 
 class _HelpContext(typer.Context):

@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -81,16 +81,20 @@ GlobalUrl = Annotated[
         "--url", callback=_note_url, metavar="postgresql://USER@HOST/DATABASE", help="Database URL; may follow COMMAND."
     ),
 ]
-Url = Annotated[
-    str | None,
-    typer.Option(
+
+
+def _url_option(default: str) -> Any:
+    return typer.Option(
         envvar=_URL_VARIABLE,
         show_envvar=True,
         callback=_database_url,
         metavar="postgresql://USER@HOST/DATABASE",
-        help="Database URL. Default: a worker's own factory, else the embedded server.",
-    ),
-]
+        help=f"Database URL. Default: {default}.",
+    )
+
+
+Url = Annotated[str | None, _url_option("the embedded server")]
+WorkerUrl = Annotated[str | None, _url_option("the application's own factory, else the embedded server")]
 
 
 def _note_schema(context: typer.Context, schema: str | None) -> str | None:
@@ -115,7 +119,13 @@ GlobalSchema = Annotated[
 ]
 Schema = Annotated[
     str,
-    typer.Option(envvar=_SCHEMA_VARIABLE, show_envvar=True, callback=_schema, help="The schema of jmsql's tables."),
+    typer.Option(
+        envvar=_SCHEMA_VARIABLE,
+        show_envvar=True,
+        callback=_schema,
+        metavar="NAME",
+        help="The schema of jmsql's tables.",
+    ),
 ]
 OptionalSchema = Annotated[
     str | None,
@@ -123,6 +133,7 @@ OptionalSchema = Annotated[
         envvar=_SCHEMA_VARIABLE,
         show_envvar=True,
         callback=_schema,
+        metavar="NAME",
         help="The schema of jmsql's tables.",
         show_default=False,
     ),
@@ -336,7 +347,7 @@ def read_timestamp(text: str | None) -> datetime | None:
 
     Args:
         text: As in 2026-03-01, 2026-03-01T12:30, 2026-03-01T12:30:00+01:00, or 90s, 30min, 2h, 7d. Without a time zone,
-            it is this computer's.
+            it is this computer's; in the hour that its clock repeats, the first.
 
     Raises:
         BadParameter: It is none of these.

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jmsql.cli.options import OptionalSchema, Url, check_duration
+from jmsql.cli.options import OptionalSchema, WorkerUrl, check_duration
 from jmsql.cli.output import print_json, print_table, table
 from jmsql.logs import contained_logger
 from jmsql.store.destinations.subscriptions import SubscriptionChange
@@ -130,7 +130,7 @@ def worker(
     as_json: Annotated[
         bool, typer.Option("--json", help="With --list: print JSON, with the JSON schema of each body.")
     ] = False,
-    url: Url = None,
+    url: WorkerUrl = None,
     schema: OptionalSchema = None,
 ) -> None:
     r"""Handle messages with the listeners of an application.

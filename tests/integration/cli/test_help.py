@@ -13,6 +13,7 @@ import pytest
 import typer
 from packaging.requirements import Requirement
 
+from jmsql.cli import help as help_of_commands
 from jmsql.cli.application import app
 from jmsql.cli.commands import COMMANDS, load_command
 from tests.integration.cli.conftest import Command
@@ -73,3 +74,47 @@ for name in {list(COMMANDS)}:
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ran.stderr, ran.returncode) == ("", 0)
     assert set(re.findall("^Usage: jmsql ([a-z-]+)", ran.stdout, re.MULTILINE)) == COMMANDS.keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "plain"),
+    [
+        ("[OPTIONS] {FROM} {TO}", "[OPTIONS] FROM TO"),
+        ("[OPTIONS] [[PATTERN]]", "[OPTIONS] [PATTERN]"),
+        ("[OPTIONS] [[QUEUE] [SELECTOR]]", "[OPTIONS] [QUEUE] [SELECTOR]"),
+        ("[OPTIONS] [[QUEUE] [ID...]]...", "[OPTIONS] [QUEUE] [ID...]"),
+        ("[OPTIONS] {ID...}...", "[OPTIONS] ID..."),
+        ("[OPTIONS] COMMAND [ARGS]...", "[OPTIONS] COMMAND [ARGS]..."),
+    ],
+)
+def test_usages_are_written_as_in_manuals(arguments: str, plain: str) -> None:
+    assert help_of_commands._plain_usage(arguments) == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("--reason <str>", "--reason TEXT"),
+        ("-n, --limit <int range>", "-n, --limit NUMBER"),
+        ("--sort <age|depth>", "--sort age|depth"),
+        ("--json", "--json"),
+        ("[QUEUE <str>", "QUEUE"),
+        ("SELECTOR] <str>", "SELECTOR"),
+        ("[PATTERN] <str>", "[PATTERN]"),
+    ],
+)
+def test_names_of_options_show_no_types_of_python(name: str, plain: str) -> None:
+    assert help_of_commands._plain_name(name) == plain
+
+
+def test_no_help_shows_braces_or_types_of_python(jmsql: Command) -> None:
+    for words, _ in ALL:
+        text = jmsql(*words, "--help").text
+        assert not re.findall(r"^Usage.*[{}].*|^Usage.*\[\[.*|^ +\S.* <(?:str|int|float|list).*", text, re.MULTILINE), (
+            words
+        )
+
+
+def test_the_database_of_a_worker_is_described_for_workers_alone(jmsql: Command) -> None:
+    assert "Default: the application's own factory" in " ".join(jmsql("worker", "--help").text.split())
+    assert "factory" not in jmsql("migrate", "--help").text
