@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 LONGEST = 100 * 365 * 86_400
 """Seconds in about a hundred years; clocks and threads can bear little more."""
@@ -21,7 +21,9 @@ def seconds(duration: float | timedelta, name: str) -> float:
     try:
         is_valid = 0 <= value <= LONGEST
     except TypeError as error:
-        raise TypeError(f"{name} is a number of seconds or a timedelta, not {duration!r}.") from error
+        given: object = duration
+        advice = " Subtract now from it: moment - datetime.now(UTC)." if isinstance(given, datetime) else ""
+        raise TypeError(f"{name} is a number of seconds or a timedelta, not {duration!r}.{advice}") from error
     except ArithmeticError:  # of a Decimal that is no number
         is_valid = False
     if not is_valid:

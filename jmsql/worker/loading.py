@@ -73,7 +73,9 @@ def load_application(reference: str) -> Application:
     application = getattr(module, name, None)
     if not isinstance(application, Application):
         if application is None:
-            raise RefusalError(f"{module_name} has no {name!r}; make it a jmsql.worker.Application.")
+            known = sorted(key for key, value in vars(module).items() if isinstance(value, Application))
+            way = f"did you mean {module_name}:{known[0]}?" if known else "make it a jmsql.worker.Application."
+            raise RefusalError(f"{module_name} has no {name!r}; {way}")
         raise RefusalError(f"Expected {reference} to be a jmsql.worker.Application, got {kind_of(application)}.")
     if not application.listeners:
         raise RefusalError(f"{reference} has no listeners{_way_to_listeners(application, module_name, name)}")

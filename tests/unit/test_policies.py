@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -56,6 +56,7 @@ def test_a_policy_is_a_value() -> None:
         ({"maximum_deliveries": True}, TypeError, "an int or None, not True"),
         ({"delay": -1}, ValueError, "delay is a number of seconds"),
         ({"delay": "1"}, TypeError, "delay is a number of seconds or a timedelta"),
+        ({"delay": datetime(2026, 11, 29, tzinfo=UTC)}, TypeError, r"Subtract now from it: moment - datetime\.now"),
         ({"delay": float("nan")}, ValueError, "delay is a number of seconds"),
         ({"multiplier": 0.5}, ValueError, "delays do not become shorter"),
         ({"multiplier": float("inf")}, ValueError, "multiplier is at least 1"),

@@ -53,7 +53,8 @@ Since = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Messages that left at that time or later: 2026-03-01, 2026-03-01T12:30, or 30min, 2h, 7d ago.",
+        help="Messages that left at that time or later: 2026-03-01, 2026-03-01T12:30 (this computer's "
+        "time, unless an offset such as +01:00 follows), or 30min, 2h, 7d ago.",
     ),
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Messages that left before; written as for --since.")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 
 import psycopg
 
@@ -16,6 +17,21 @@ _AWAITED = {
 """The classes by their modules; an application that has not imported a module has no object of it."""
 
 
+_BLOCKING = {
+    "sqlalchemy": ("Connection",),
+    "sqlalchemy.orm": ("Session", "scoped_session"),
+    "jmsql.client._sync.connection.connection": ("Connection",),
+    "jmsql.client._sync.connection.context": ("JMSContext",),
+    "jmsql.client._sync.session.session": ("Session",),
+}
+"""The same for those that block."""
+
+
+def is_target(value: object) -> bool:
+    """Return True if a value is a target, and no body: a session, context, connection or transaction."""
+    return isinstance(value, psycopg.Connection) or is_awaited(value) or _is_of(value, _BLOCKING)
+
+
 def is_awaited(target: object) -> bool:
     """Return True if work in a transaction, or over a session or connection, is awaited.
 
@@ -24,7 +40,11 @@ def is_awaited(target: object) -> bool:
     """
     if isinstance(target, psycopg.AsyncConnection):
         return True
-    modules = ((sys.modules.get(name), names) for name, names in _AWAITED.items())
+    return _is_of(target, _AWAITED)
+
+
+def _is_of(value: object, classes: Mapping[str, Sequence[str]]) -> bool:
+    modules = ((sys.modules.get(name), names) for name, names in classes.items())
     return any(
-        isinstance(target, getattr(module, name)) for module, names in modules if module is not None for name in names
+        isinstance(value, getattr(module, name)) for module, names in modules if module is not None for name in names
     )

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 from jmsql.client.sending.options import SendOptions
-from jmsql.client.sending.targets import is_awaited
+from jmsql.client.sending.targets import is_awaited, is_target
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
 from jmsql.public_names import set_module
@@ -212,11 +212,12 @@ class ListenerFunction(Generic[P, R_co]):
         Raises:
             MessageFormatException: The handler would refuse the body, or it cannot be encoded; the message shows where.
             IllegalStateException: The target is closed; or the listener's router is included in no application.
-            TypeError: The target is none of these; or the first step of `then` can read nothing that this returns.
+            TypeError: The target is none of these; there is no such option; or the first step of `then` can read
+                nothing that this returns.
             JMSException: It was not sent; the message says why.
         """
         owner, listener = self._place()
-        self._check_steps(options)
+        self._check_call(body, options)
         message = listener.checked_message(body)
         send: Callable[..., str | Coroutine[Any, Any, str]] = _sending(target).send
         return send(target, listener.destination, message, schema=owner.schema, **options)
@@ -294,7 +295,7 @@ class ListenerFunction(Generic[P, R_co]):
             JMSException: They were not sent; the message says why.
         """
         owner, listener = self._place()
-        self._check_steps(options)
+        self._check_call(bodies, options)
         messages = [listener.checked_message(body) for body in bodies]
         send_many: Callable[..., list[str] | Coroutine[Any, Any, list[str]]] = _sending(target).send_many
         return send_many(target, listener.destination, messages, schema=owner.schema, **options)
@@ -324,8 +325,19 @@ class ListenerFunction(Generic[P, R_co]):
             )
         self._checked_steps.add(step)
 
-    def _check_steps(self, options: SendOptions) -> None:
-        """Check the first of the next steps; those after it are checked as they are sent."""
+    def _check_call(self, body: object, options: SendOptions) -> None:
+        """Check a send's arguments, and the first of the next steps; those after it are checked as they are sent.
+
+        Raises:
+            TypeError: The target stands in the body's place; there is no such option; or the step does not fit.
+        """
+        if is_target(body):
+            raise TypeError(f"The target comes before the body: write {self.name}.send(target, body).")
+        if unknown := options.keys() - SendOptions.__annotations__.keys():
+            raise TypeError(
+                f"send() takes no {' and no '.join(f'{each}=…' for each in sorted(unknown))}; it takes "
+                f"{', '.join(SendOptions.__annotations__)}."
+            )
         steps: object = options.get("then")
         if isinstance(steps, list | tuple) and steps:
             self.check_next_step(steps[0])

@@ -320,12 +320,53 @@ def _read(
         except TypeError as error:
             if may_be_provided is not None:
                 return _provided(parameter, may_be_provided, handler)
-            raise TypeError(
-                f"The handler {handler} cannot read a body for its parameter {parameter}: {str(error).rstrip('.')}. "
-                f"If it is to be no body: a parameter is {possible}."
-            ) from error
+            raise _unreadable(parameter, handler, possible, error, is_async=is_async) from error
         given = Parameter(name, _reading(read), body=annotation, reads_message=True)
     return given._replace(provided_as=may_be_provided)
+
+
+_AWAITED = {
+    "sqlalchemy.engine.base.Connection": "sqlalchemy.ext.asyncio.AsyncConnection",
+    "sqlalchemy.orm.session.Session": "sqlalchemy.ext.asyncio.AsyncSession",
+    "psycopg.Connection": "psycopg.AsyncConnection",
+    "jmsql.Session": "jmsql.asyncio.Session",
+    "jmsql.JMSContext": "jmsql.asyncio.JMSContext",
+}
+"""The classes of coroutine functions' parameters, by the names of their counterparts in other handlers."""
+_BLOCKING = {
+    "sqlalchemy.ext.asyncio.engine.AsyncConnection": "sqlalchemy.Connection",
+    "sqlalchemy.ext.asyncio.session.AsyncSession": "sqlalchemy.orm.Session",
+    "psycopg.AsyncConnection": "psycopg.Connection",
+    "jmsql.asyncio.Session": "jmsql.Session",
+    "jmsql.asyncio.JMSContext": "jmsql.JMSContext",
+}
+"""The other way round."""
+
+
+def _unreadable(
+    parameter: inspect.Parameter, handler: str, possible: str, error: TypeError, *, is_async: bool
+) -> TypeError:
+    """Return the error of a parameter whose annotation describes no body."""
+    # pydantic's own words about such a class advise arbitrary_types_allowed, which would lead away from the mistake:
+    # `async def` in the place of `def`, or the other way round.
+    kind = _class_of(parameter.annotation)
+    names = () if kind is None else (f"{each.__module__}.{each.__qualname__}" for each in kind.__mro__)
+    counterparts = _AWAITED if is_async else _BLOCKING
+    counterpart = next((counterparts[name] for name in names if name in counterparts), None)
+    if counterpart is None:
+        return TypeError(
+            f"The handler {handler} cannot read a body for its parameter {parameter}: {str(error).rstrip('.')}. "
+            f"If it is to be no body: a parameter is {possible}."
+        )
+    if is_async:
+        return TypeError(
+            f"The handler {handler} is a coroutine function, and its parameter {parameter} would block the event "
+            f"loop: annotate it with {counterpart}, or write def in place of async def."
+        )
+    return TypeError(
+        f"The handler {handler} is no coroutine function, and cannot await its parameter {parameter}: annotate it with "
+        f"{counterpart}, or write async def in place of def."
+    )
 
 
 def _refusal(parameter: inspect.Parameter, handler: str, possible: str) -> TypeError:

@@ -14,6 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 import sqlalchemy
+from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from jmsql import IllegalStateException, JMSContext, MessageFormatException, Queue, Session, TextMessage, Topic
@@ -91,6 +92,22 @@ def test_a_handler_of_two_queues_sends_to_that_of_the_outer_decorator() -> None:
     both = app.listener("b")(ship)
     assert both.function is ship.function
     assert (both.destination, ship.destination) == (Queue("b"), Queue("orders"))
+
+
+def test_a_target_in_the_place_of_the_body_is_named() -> None:
+    class Taken(Session):
+        def __init__(self) -> None: ...
+
+    for body in (Taken(), orm.Session(), AsyncSession()):
+        for send in (ship.send, ship.send_many):
+            with pytest.raises(TypeError, match=r"target comes before the body: write .*ship\.send\(target, body\)"):
+                send(Order(1), body)  # type: ignore[arg-type,call-overload]
+
+
+def test_options_that_a_send_does_not_know_are_refused_with_those_that_it_knows() -> None:
+    for send, body in ((ship.send, Order(1)), (ship.send_many, [Order(1)])):
+        with pytest.raises(TypeError, match=r"takes no countdown=… and no eta=…; it takes priority, delivery_delay, "):
+            send(SESSION, body, countdown=5, eta=6)  # type: ignore[call-overload]
 
 
 def test_the_options_are_those_of_the_send() -> None:

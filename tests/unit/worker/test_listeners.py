@@ -17,6 +17,8 @@ from psycopg.rows import DictRow
 from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncSession
 
+import jmsql
+import jmsql.asyncio
 from jmsql import (
     BytesMessage,
     InvalidDestinationException,
@@ -249,6 +251,31 @@ async def asynchronous_generator(message: Message) -> AsyncIterator[int]:
     yield 1
 
 
+async def blocking_session(number: int, database: orm.Session) -> None: ...
+async def blocking_driver(database: psycopg.Connection[Any]) -> None: ...
+async def blocking_context(context: jmsql.JMSContext) -> None: ...
+def awaited_context(context: jmsql.asyncio.JMSContext) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "advice"),
+    [
+        (asynchronous_session, "annotate it with sqlalchemy.orm.Session, or write async def in place of def."),
+        (awaited_context, "annotate it with jmsql.JMSContext, or write async def in place of def."),
+        (blocking_session, "annotate it with sqlalchemy.ext.asyncio.AsyncSession, or write def in place of async def."),
+        (blocking_driver, "annotate it with psycopg.AsyncConnection, or write def in place of async def."),
+        (blocking_context, "annotate it with jmsql.asyncio.JMSContext, or write def in place of async def."),
+    ],
+)
+def test_a_class_of_the_other_kind_of_handlers_is_named_with_its_counterpart(
+    handler: Callable[..., Any], advice: str
+) -> None:
+    with pytest.raises(TypeError) as refusal:
+        Application().listener("orders")(handler)
+    assert str(refusal.value).endswith(advice)
+    assert "pydantic" not in str(refusal.value)
+
+
 @pytest.mark.parametrize(
     "handler",
     [
@@ -294,7 +321,7 @@ async def blocking_connection(connection: psycopg.Connection) -> None: ...
 
 @pytest.mark.parametrize("handler", [own_connection, awaited_connection, blocking_connection])
 def test_a_connection_of_psycopgs_that_there_is_not_is_refused_with_that_which_there_is(handler: Any) -> None:
-    with pytest.raises(TypeError, match=r"psycopg\.(Async)?Connection, jmsql"):
+    with pytest.raises(TypeError, match=r"psycopg\.(Async)?Connection, "):
         Application().listener("orders")(handler)
 
 

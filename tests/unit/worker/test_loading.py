@@ -40,6 +40,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     ("source", "reason"),
     [
         ("del app", "messaging has no 'app'; make it a jmsql.worker.Application."),
+        ("backend = app; del app", "messaging has no 'app'; did you mean messaging:backend?"),
         ("app = 5", "Expected messaging:app to be a jmsql.worker.Application, got int."),
         ("", "messaging:app has no listeners; register some with @app.listener('…')."),
         (
@@ -47,7 +48,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
             "The factory of messaging:app has a client identifier",
         ),
     ],
-    ids=["no application", "another object", "no listeners", "client identifier"],
+    ids=["no application", "another name", "another object", "no listeners", "client identifier"],
 )
 def test_another_object_than_an_application_is_refused_in_a_line(directory: Path, source: str, reason: str) -> None:
     (directory / "messaging.py").write_text(PREFACE + source)

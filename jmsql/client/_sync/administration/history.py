@@ -69,7 +69,8 @@ class History:
 
         Args:
             destination: Where they were; None: anywhere.
-            since: They left then or later.
+            since: They left then or later. A time without a zone is this computer's, here and in `until`; in the hour
+                that its clock repeats, `fold` says which of the two is meant.
             until: They left before.
             selector: Which of them; None: all.
             outcomes: How they left: "acknowledged", "expired", "dead-lettered", "purged" or "cancelled"; None: in any
@@ -127,7 +128,7 @@ class History:
         Args:
             source: The queue or topic.
             target: The queue.
-            since: They left then or later.
+            since: They left then or later; read as for `messages`.
             until: They left before; None: by now.
             selector: Which of the messages; None: all.
             outcomes: How they left, as in `messages`.
