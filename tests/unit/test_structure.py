@@ -42,9 +42,7 @@ DOCUMENTED = {"_asyncio_future_blocking", "_current_frames", "_exit"}
 PUBLIC_OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 PRIVATE_NAMES = {
     "_gateway": "PySpark has no call that ends the Java that it has started.",
-    "_get_tx_start_command": "psycopg sends BEGIN alone; a copy of how it chooses the options would age.",
     "_jvm": "As `_gateway`, which a next session would use again.",
-    "_prepared": "psycopg drops the statement that is unused for longest, and does not hear of this use otherwise.",
     "_tpc": "psycopg tells by an error alone that a transaction has begun as one of two phases.",
 }
 """The private names of other packages that are read or set, and why."""

@@ -7,20 +7,23 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import generators
 from psycopg.adapt import Transformer
-from psycopg.pq import ConnStatus
 
-from jmsql.store.wire.exchange import COMMAND_OK, IDLE, PIPELINE_OFF, PIPELINE_SYNC
+from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, COMMAND_OK, IDLE, PIPELINE_OFF, read_to_sync
 
 if TYPE_CHECKING:
     from psycopg import abc
-    from psycopg.pq.abc import PGresult
 
 # psycopg waits for the answer to BEGIN before it sends the statement. That costs a fifth of the client's processor time
 # for a message whose handler runs one statement. Here both travel in libpq's pipeline mode, which is left again before
 # the cursor has its result. So the application finds the connection as psycopg would leave it.
 #
 # Only a prepared statement travels so. PostgreSQL refuses the simple query protocol in pipeline mode, and psycopg uses
-# it for a statement without parameters, which may be several in one text.
+# it for a statement without parameters, which may be several in one text. psycopg also begins a transaction of another
+# isolation level, or one that is read-only or deferrable.
+#
+# psycopg does not hear of such a use of a statement. It deallocates the one that it has heard of least recently where a
+# connection has more than a hundred of them, and may take one that begins each transaction. Five uses later it
+# prepares that again.
 #
 # All of that is internal to psycopg, and may change or move with its next release. With a release that is not known
 # here, nothing of it is imported, and BEGIN takes a round trip of its own again.
@@ -29,8 +32,15 @@ if TYPE_CHECKING:
 # end it early: psycopg asks the server to interrupt the statement, and reads the rest.
 
 
+_READ_COMMITTED = psycopg.IsolationLevel.READ_COMMITTED
+
 KNOWN_RELEASE = "3.3."
 """The release of psycopg that this module was written for: its versions begin so."""
+
+
+def _ignore(_: psycopg.Error | None) -> None:
+    """Leave an error to psycopg, which reads it from the result."""
+
 
 if TYPE_CHECKING or psycopg.__version__.startswith(KNOWN_RELEASE):
     from psycopg._cursor_base import BaseCursor
@@ -51,6 +61,9 @@ if TYPE_CHECKING or psycopg.__version__.startswith(KNOWN_RELEASE):
             if (
                 connection.pgconn.transaction_status != IDLE  # or an unanswered commit comes first
                 or connection.autocommit
+                or connection.isolation_level is not _READ_COMMITTED
+                or connection.read_only is not None
+                or connection.deferrable is not None
                 or connection.pgconn.pipeline_status != PIPELINE_OFF
                 or connection.prepare_threshold is None
                 or prepare is False
@@ -85,31 +98,18 @@ if TYPE_CHECKING or psycopg.__version__.startswith(KNOWN_RELEASE):
             return (converted, name) if prepared is Prepare.YES else None
 
         def _begin_and_execute_prepared(self, query: Any, name: bytes, binary: bool | None) -> abc.PQGen[None]:
-            connection, pgconn = self._conn, self._conn.pgconn
-            results: list[PGresult] = []
+            pgconn = self._conn.pgconn
             try:
                 pgconn.enter_pipeline_mode()
-                pgconn.send_query_params(connection._get_tx_start_command(), None)  # noqa: SLF001
+                pgconn.send_query_params(BEGIN_READ_COMMITTED, None)
                 self._send_query_prepared(name, query, binary=binary)
                 pgconn.pipeline_sync()
                 yield from generators.send(pgconn)
-                while True:
-                    result: PGresult | None = yield from generators.fetch(pgconn)
-                    if result is not None:
-                        if result.status == PIPELINE_SYNC:
-                            break
-                        results.append(result)
-                        pgconn.get_result()  # None: the end of the command's results
-                    elif pgconn.status == ConnStatus.BAD:
-                        break
+                begun, *answers = yield from read_to_sync(pgconn, _ignore, lambda: self._encoding)
             except BaseException:
                 pgconn.finish()
                 raise
-            if pgconn.status == ConnStatus.BAD:
-                raise psycopg.OperationalError("the connection is lost")
             pgconn.exit_pipeline_mode()
-            connection._prepared.maybe_add_to_cache(query, Prepare.YES, name)  # noqa: SLF001
-            begun, *answers = results
             if begun.status != COMMAND_OK:
                 answers = [begun]
             self._check_results(answers)

@@ -216,7 +216,7 @@ def converse(  # noqa: C901 - the one loop over libpq
     sent = _send(pgconn, exchange, prepared)
     yield from generators.send(pgconn)
     if unanswered is not None:
-        yield from _read_commit(pgconn, unanswered, encoding)
+        yield from read_to_sync(pgconn, unanswered, encoding)
     if not exchange.is_answered:
         return Outcome([])
 
@@ -364,26 +364,35 @@ def read_commit(
     Raises:
         psycopg.Error: The connection is lost.
     """
-    yield from _read_commit(pgconn, unanswered, encoding)
+    yield from read_to_sync(pgconn, unanswered, encoding)
     pgconn.exit_pipeline_mode()
 
 
-def _read_commit(pgconn: PGconn, unanswered: Unanswered, encoding: Callable[[], str]) -> abc.PQGen[None]:
+def read_to_sync(pgconn: PGconn, unanswered: Unanswered, encoding: Callable[[], str]) -> abc.PQGen[list[PGresult]]:
+    """Read the results up to the answer to a Sync, and report the first error or None.
+
+    Raises:
+        psycopg.Error: The connection is lost.
+    """
     error: psycopg.Error | None = None
+    results: list[PGresult] = []
     try:
         while True:
-            result = yield from generators.fetch(pgconn)
+            result: PGresult | None = yield from generators.fetch(pgconn)
             if result is None:
                 if pgconn.status == ConnStatus.BAD:
                     raise error or psycopg.OperationalError("the connection is lost")  # noqa: TRY301 - handled below
             elif result.status == PIPELINE_SYNC:
                 break
-            elif result.status == FATAL_ERROR:
-                error = error or psycopg.errors.error_from_result(result, encoding=encoding())
+            else:
+                results.append(result)
+                if result.status == FATAL_ERROR:
+                    error = error or psycopg.errors.error_from_result(result, encoding=encoding())
     except BaseException as failure:  # GeneratorExit as well: the connection is closed, and the outcome stays unknown
         unanswered(failure if isinstance(failure, psycopg.Error) else psycopg.OperationalError("interrupted"))
         raise
     unanswered(error)
+    return results
 
 
 # Prepared statements

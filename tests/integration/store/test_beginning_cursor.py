@@ -40,6 +40,7 @@ def proxy(jmsql_url: str) -> Iterator[CuttingProxy]:
 def connection(proxy: CuttingProxy) -> Iterator[psycopg.Connection[Any]]:
     """A connection with an empty table and three prepared statements, and no open transaction."""
     with psycopg.connect(proxy.url, cursor_factory=Cursor) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         connection.execute("create temporary table numbers (number integer primary key)")
         for statement in (SELECT, SLEEP):
             connection.execute(statement, [0], prepare=True)
@@ -79,10 +80,29 @@ def test_begin_takes_no_round_trip_of_its_own(connection: psycopg.Connection[Any
     assert states(connection) == (TransactionStatus.INTRANS, PipelineStatus.OFF)
 
 
-def test_the_transaction_has_the_isolation_level_of_the_connection(connection: psycopg.Connection[Any]) -> None:
-    connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+@pytest.mark.parametrize(
+    ("option", "value", "setting", "shown"),
+    [
+        ("isolation_level", psycopg.IsolationLevel.SERIALIZABLE, "transaction_isolation", "serializable"),
+        ("read_only", True, "transaction_read_only", "on"),
+        ("deferrable", True, "transaction_deferrable", "on"),
+    ],
+)
+def test_the_transaction_has_the_options_of_the_connection(
+    connection: psycopg.Connection[Any], option: str, value: object, setting: str, shown: str
+) -> None:
+    setattr(connection, option, value)
     connection.execute(SELECT, [1])
-    assert connection.execute("show transaction_isolation").fetchone() == ("serializable",)
+    assert connection.execute(f"show {setting}").fetchone() == (shown,)
+
+
+@pytest.mark.parametrize("binary", [None, False, True])
+def test_the_result_has_the_format_that_is_asked_for(connection: psycopg.Connection[Any], binary: bool | None) -> None:
+    cursor = connection.cursor()
+    cursor.execute(SELECT, [1], binary=binary)
+    assert cursor.pgresult is not None
+    assert cursor.pgresult.fformat(0) == bool(binary)
+    assert cursor.fetchall() == [(1,)]
 
 
 def test_a_rollback_undoes_the_first_statement(connection: psycopg.Connection[Any]) -> None:
@@ -130,6 +150,7 @@ def test_another_thread_interrupts_the_first_statement(connection: psycopg.Conne
 
 async def test_a_cancelled_task_interrupts_the_first_statement(jmsql_url: str) -> None:
     async with await psycopg.AsyncConnection.connect(jmsql_url, cursor_factory=AsyncCursor) as connection:
+        await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         await connection.execute(SLEEP, [0], prepare=True)
         await connection.commit()
         with pytest.raises(TimeoutError):
