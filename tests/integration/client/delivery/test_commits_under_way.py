@@ -115,6 +115,7 @@ def test_a_message_whose_commit_fails_comes_again_and_the_log_says_so(
     assert receive_texts(consumer, len(TEXTS)) == TEXTS
 
 
+@pytest.mark.usefixtures("used_just_now")
 def test_a_message_in_whose_commit_the_connection_breaks_may_come_again(
     session: Session, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
