@@ -24,7 +24,7 @@ from jmsql import (
     TransactionRolledBackException,
 )
 from jmsql.embedded import start_server
-from jmsql.testing import receive_all
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.failures.refusal import SECRET, refused
 from tests.integration.client.server import Server, with_parameters
 from tests.prepared_data import prepare_data
@@ -208,6 +208,41 @@ def test_role_that_has_too_many_connections(
     grant(superuser, "select, insert, update, delete")
     superuser.execute(f"alter role {CLERK} connection limit 0")
     refused(lambda: connect(clerk), ResourceAllocationException, "53300", "no connection left.*too many connections")
+
+
+def test_a_running_client_reads_a_changed_password_from_the_password_file(
+    strict_url: sqlalchemy.URL, superuser: psycopg.Connection, tmp_path: Path
+) -> None:
+    superuser.execute(f"alter role {CLERK} superuser")
+    passwords = tmp_path / "passwords"
+    passwords.touch(0o600)
+    passwords.write_text(f"*:*:*:{CLERK}:{SECRET}")
+    host, port = strict_url.query["host"], strict_url.query["port"]
+    url = f"postgresql://{CLERK}@/{strict_url.database}?host={host}&port={port}&passfile={passwords}"
+    with ConnectionFactory(url).create_connection() as connection:
+        connection.start()
+        send_and_receive(connection)
+        superuser.execute(f"alter role {CLERK} password 'another'")
+        try:
+            passwords.write_text(f"*:*:*:{CLERK}:another")
+            superuser.execute("select pg_terminate_backend(pid, 10000) from pg_stat_activity where usename = 'clerk'")
+            send_and_receive(connection)
+            wait_for(lambda: has_control_connection(superuser))
+        finally:
+            superuser.execute(f"alter role {CLERK} nosuperuser password '{SECRET}'")
+
+
+def send_and_receive(connection: Connection) -> None:
+    with connection.create_session() as session, session.create_consumer(QUEUE) as consumer:
+        session.create_producer(QUEUE).send(session.create_text_message("order"))
+        assert consumer.receive_body(str, timeout=10) == "order"
+
+
+def has_control_connection(superuser: psycopg.Connection) -> bool:
+    found = superuser.execute(
+        "select from jmsql_internal.connection c join pg_stat_activity a on a.pid = c.server_process_id"
+    )
+    return found.fetchone() is not None
 
 
 # A server that cannot store more
