@@ -148,8 +148,8 @@ def test_a_message_through_the_worker(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Measure the path of a message that was claimed ahead, as nearly all are. On a slow machine, none would be: one message
-    # takes as long there as the time for which others are claimed.
+    # Measure the path of a message that was claimed ahead, as nearly all are. On a slow machine, none would be: one
+    # message takes as long there as the time for which others are claimed.
     monkeypatch.setattr(handler, "_AHEAD", 60.0)
     monkeypatch.setattr(handler, "_LONGEST", 120.0)
     timings = InternalTimings(prefetch_duration=60.0)
