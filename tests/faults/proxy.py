@@ -75,8 +75,13 @@ class CuttingProxy:
 
     def swallow(self) -> None:
         """Have the kernel drop every packet to this proxy from now on, and acknowledge none: not on new connections."""
+        self.forget_connections()
+        _deafen(self._listener)
+
+    def forget_connections(self) -> None:
+        """Have the kernel drop the packets of the open connections, as a firewall does, and let others be made."""
         with self._lock:
-            for end in (self._listener, *self._sockets):
+            for end in self._sockets:
                 with contextlib.suppress(OSError):  # it is closed
                     _deafen(end)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import selectors
 import socket
 import threading
 import time
@@ -15,10 +16,12 @@ import sqlalchemy
 
 from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, Queue
 from jmsql.client._sync.link.opening import open_runner
+from jmsql.client._sync.link.own import OwnLink
 from jmsql.spark.connection import DatabaseReference
 from jmsql.store.connections.database_url import parse_url
 from jmsql.store.connections.engine import Endpoint
 from jmsql.testing import FAST_TIMINGS, wait_for
+from jmsql.values.clock import monotonic
 from tests.background import Background
 from tests.faults.faulty_server import FaultyServer, faulty_server
 from tests.faults.proxy import CuttingProxy
@@ -197,6 +200,25 @@ def test_vanished_client_is_forgotten_and_its_own_calls_return(
     assert elapsed(cut_off.close)[0] < CALL_BOUND
     assert sorted(texts_left(ConnectionFactory(listening_server.url), QUEUE)) == ["claimed", "locked"]
     living.close()
+
+
+def test_a_session_whose_idle_connection_a_firewall_has_dropped_takes_another_one(
+    listening_server: FaultyServer, administrator: psycopg.Connection[Any], proxy: CuttingProxy
+) -> None:
+    with ConnectionFactory(with_parameters(proxy.url, **HURRIED), timings=FAST_TIMINGS).create_connection() as cut_off:
+        sending = cut_off.create_session()
+        send_texts(sending, QUEUE, "a")
+        lease = sending._transaction.database
+        assert lease is not None
+        link = lease.link
+        assert isinstance(link, OwnLink)
+        with selectors.DefaultSelector() as selector:
+            selector.register(link.driver.fileno(), selectors.EVENT_READ)
+            proxy.forget_connections()
+            assert selector.select(SERVER_BOUND), "keepalives"
+        time.sleep(max(0.0, link.driver.trusted_until - monotonic()))
+        send_texts(sending, QUEUE, "b")
+    assert sorted(texts_left(ConnectionFactory(listening_server.url), QUEUE)) == ["a", "b"]
 
 
 def test_sessions_do_not_wait_for_the_network_one_after_the_other(proxy: CuttingProxy) -> None:
