@@ -117,8 +117,9 @@ class Database:
                 raise IllegalStateException("The console is closed.")
             while self._idle:
                 runner = self._idle.pop()
-                if not runner.connection.broken and not runner.connection.closed:
+                if not runner.was_ended:  # as the server, or a pooler, ends idle ones
                     return runner
+                runner.close()
         factory = self._factory
         url = default_url(factory.schema) if factory.url is None else factory.url
         return open_runner(
