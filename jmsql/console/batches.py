@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -80,7 +79,7 @@ class BatchPages:
     def _reply(self, view: View, template: str, values: dict[str, Any]) -> Reply:
         if view.is_fragment:
             self._poller.touch()
-        return Reply(template, values | {"now": time.time()}, is_fragment=view.is_fragment)
+        return Reply(template, values | {"now": self._database.now()}, is_fragment=view.is_fragment)
 
 
 def _searches(number: int) -> dict[str, str]:

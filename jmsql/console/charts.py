@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -107,7 +106,7 @@ class RatePages:
         return Reply("rates.html", values)
 
     def _past(self, destination: int, span: Span) -> tuple[PastRates, float]:
-        start = (time.time() // span.seconds + 1 - span.slots) * span.seconds
+        start = (self._database.now() // span.seconds + 1 - span.slots) * span.seconds
         return self._database.read(past_rates(destination, start, span.seconds, span.slots)), start
 
 

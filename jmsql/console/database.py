@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -13,6 +14,7 @@ from jmsql.client._sync.administration.lent_administration import LentAdministra
 from jmsql.client._sync.link.opening import default_url, open_runner
 from jmsql.exceptions import IllegalStateException, JMSException, ResourceAllocationException
 from jmsql.store.administration import looks
+from jmsql.store.administration.diagnosis import clock_skew
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.saying import Saying
 from jmsql.store.statement import Query, Steps
@@ -30,6 +32,10 @@ _LONGEST_LOCK_WAIT = 5.0
 """Seconds for which an action waits for a lock. Four that wait without end would take all connections from pages."""
 
 
+_CLOCK_PAUSE = 60.0
+"""Seconds between two comparisons of the server's clock with the host's."""
+
+
 class Database:
     """Runs looks and actions, each on a connection that is free. May be used from any thread.
 
@@ -45,6 +51,9 @@ class Database:
         self._lock = threading.Condition()
         self._idle: list[PsycopgRunner] = []
         self._used_at = 0.0
+        # Seconds by which the server's clock is ahead. Any thread writes both; the last one that has compared wins.
+        self._clock_skew = 0.0
+        self._clock_set_until = 0.0
         self._keeper: threading.Thread | None = None
         self._is_closed = False
 
@@ -101,6 +110,7 @@ class Database:
         try:
             runner = self._take()
             try:
+                self._set_clock(runner)
                 yield runner
             except JMSException as error:
                 if is_connection_lost(error):
@@ -110,6 +120,16 @@ class Database:
                 self._release(runner)
         finally:
             self._free.release()
+
+    def now(self) -> float:
+        """Return the server's time, in seconds since the epoch: the host's clock may be off by any time."""
+        return time.time() + self._clock_skew
+
+    def _set_clock(self, runner: PsycopgRunner) -> None:
+        """Compare the clocks, if they were not compared for a while."""
+        if monotonic() >= self._clock_set_until:
+            self._clock_skew = runner.run(clock_skew()).seconds
+            self._clock_set_until = monotonic() + _CLOCK_PAUSE
 
     def _take(self) -> PsycopgRunner:
         with self._lock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from threading import Lock
@@ -103,7 +102,7 @@ class ListingPages:
             "most": _MOST_SHOWN,
             "more": min(wanted.limit * 2, _MOST_SHOWN) if len(rows) >= wanted.limit < _MOST_SHOWN else None,
             "snapshot": snapshot,
-            "now": time.time(),
+            "now": self._database.now(),
             "title": "Destinations",
         }
         return Reply("destinations.html", values, is_fragment=view.is_fragment)

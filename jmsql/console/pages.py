@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -115,7 +114,8 @@ class Pages:
             "snapshot": snapshot,
             "waiting": _sum(waiting, has_more=len(waiting) >= SHOWN),
             "letters": _sum(snapshot.origins.values(), has_more=bool(snapshot.further.queues)),
-            "now": time.time(),
+            "counted": looks.COUNTED,
+            "now": self._database.now(),
             "title": "Overview",
         }
         return self._reply(view, "overview.html", values)
@@ -137,7 +137,7 @@ class Pages:
         """Show a queue or subscription: how it is, and its messages."""
         look = self._found(view)
         cause = _cause(view.query.get("cause"))
-        now = time.time()
+        now = self._database.now()
         figures = self._poller.shared(("destination", look.queue_id), lambda: self._figures(look.queue_id))
         rate, past = self._poller.rates(look.queue_id)
         values: dict[str, Any] = {
@@ -285,7 +285,7 @@ class Pages:
             "died_at": times.get("JMS_jmsql_DeadLetterTime"),
             "first_failure": times.get("JMS_jmsql_FirstFailure"),
             "is_letter": "JMS_jmsql_DeadLetterReason" in letter,
-            "now": time.time(),
+            "now": self._database.now(),
             "rights": self.rights(),
             "retried": self._retries(found.header.message_id) if "JMS_jmsql_DeadLetterReason" in letter else [],
             "has_result": found.header.message_id and self._database.read(has_result(found.header.message_id)),
@@ -309,7 +309,7 @@ class Pages:
             "letters": [each for each in snapshot.dead_letters if origin in {"", each.group.origin}],
             "origin": origin,
             "cursor": urlencode({"origin": origin}) if origin else "",
-            "now": time.time(),
+            "now": self._database.now(),
             "title": "Dead letters",
             "rights": self.rights(),
         }
@@ -319,7 +319,8 @@ class Pages:
         """Show the clients, the holders of messages, and open transactions."""
         after = _number_after(view.query.get("after"), 2**63)
         values = self._poller.shared(("clients", after), lambda: self._clients(after))
-        shown = {"now": time.time(), "title": "Clients", "cursor": urlencode({"after": after}) if after else ""}
+        cursor = urlencode({"after": after}) if after else ""
+        shown = {"now": self._database.now(), "title": "Clients", "cursor": cursor}
         return self._reply(view, "clients.html", values | shown)
 
     def _clients(self, after: int) -> dict[str, Any]:
@@ -363,7 +364,7 @@ class Pages:
             "schedules": found[:_SCHEDULES],
             "further": len(found[_SCHEDULES:]),
             "rights": rights,
-            "now": time.time(),
+            "now": self._database.now(),
             "title": "Schedules",
             "cursor": "",
         }
@@ -396,7 +397,7 @@ class Pages:
             "more": more,
             "message_id": message_id or "",
             "address": address,
-            "now": time.time(),
+            "now": self._database.now(),
             "title": f"History of {visible(origin.uri)}",
         }
         return self._reply(view, "history.html", values)
@@ -476,7 +477,7 @@ class Pages:
             "target": f"{view.base}{address}/{action}",
             "back": _back(address, fields),
             "origin_page": [(name, fields.get(name)) for name in ("from", "origin") if fields.get(name)],
-            "now": time.time(),
+            "now": self._database.now(),
         }
         return self._reply(view, "confirm.html", {**common, **values})
 
@@ -557,7 +558,7 @@ class Pages:
             "submission": new_submission(),
             "title": f"{_SCHEDULE_VERBS[action]}?",
             "verb": _SCHEDULE_VERBS[action],
-            "now": time.time(),
+            "now": self._database.now(),
         }
         return self._reply(view, "confirm_schedule.html", values)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
@@ -43,7 +42,7 @@ class ActivityPages:
             "most_ids": _IDS_SHOWN,
             "place": _place,
             "query": urlencode,
-            "now": time.time(),
+            "now": self._database.now(),
             "title": "Activity",
         }
         return Reply("activity.html", values)

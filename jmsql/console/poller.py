@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -131,7 +130,7 @@ class Poller:
         """Return the results of the last poll, and keep polling for a while."""
         with self._changed:
             self._touch()
-            is_stale = time.time() - self._snapshot.taken_at > self._patience
+            is_stale = self._database.now() - self._snapshot.taken_at > self._patience
             if is_stale and self._snapshot.error is None:
                 self._needed = max(self._needed, self._looks + 1)
             if self._looks < self._needed and self._snapshot.error is None:
@@ -159,7 +158,7 @@ class Poller:
         """Return the rates of a destination, now and in the last quarter of an hour, and have looks include it."""
         with self._changed:
             self._watched[number] = monotonic()
-            return self._past.rate(number), self._past.rates(number, time.time())
+            return self._past.rate(number), self._past.rates(number, self._database.now())
 
     def _touch(self) -> None:
         self._asked_at = monotonic()
@@ -222,7 +221,7 @@ class Poller:
         waiting = [each for each in found if each.number not in full and each.messages is not None]
         attention = [each for each in waiting if each.messages and each.messages.number][:SHOWN]
         watched = self._watched_besides({each.number for each in found})
-        now = time.time()
+        now = self._database.now()
         with self._changed:
             self._past.see(now, [*found, *watched])
             past = {each.number: self._past.rates(each.number, now) for each in attention}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -62,7 +61,7 @@ class ResultPages:
             "suggested": self._database.read(queues_that_keep(_SUGGESTED)),
             "more": None if found.next is None else urlencode(kept | {"before": found.next}),
             "seconds_between": _seconds_between,
-            "now": time.time(),
+            "now": self._database.now(),
             "title": "Results",
         }
         return Reply("results.html", values)
@@ -79,7 +78,7 @@ class ResultPages:
             ],
             "message_id": ends[0].summary.message_id,
             "seconds_between": _seconds_between,
-            "now": time.time(),
+            "now": self._database.now(),
             "title": f"Result of {ends[0].summary.message_id}",
         }
         return Reply("result.html", values)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import psycopg.sql
 import pytest
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
@@ -425,6 +426,34 @@ def test_page_stays_current_and_hidden_tabs_stop(
     wait_for(lambda: browser.execute_script(requests) > before, timeout=20)
     assert browser.current_window_handle == window
     assert complaints(browser) == []
+
+
+def test_page_is_not_live_while_the_database_does_not_answer(
+    browser: webdriver.Chrome, serve: Serve, jmsql_clean_url: str
+) -> None:
+    console = Browsing(serve())
+
+    def said() -> str:
+        return browser.find_element(By.ID, "live-state").text
+
+    def allow(is_allowed: bool) -> None:
+        statement = psycopg.sql.SQL("alter database {} allow_connections {}")
+        other.execute(statement.format(psycopg.sql.Identifier(name), psycopg.sql.Literal(is_allowed)))
+
+    with psycopg.connect(jmsql_clean_url) as database:
+        name = database.info.dbname
+    with psycopg.connect(jmsql_clean_url, dbname="postgres", autocommit=True) as other:
+        for path, text in (("/", "Not live: the database cannot be looked at"), ("/clients", "Not live: the database")):
+            browser.get(console.served.url(path))
+            wait_for(lambda: said().startswith("Live, "), timeout=30)
+            allow(False)
+            try:
+                other.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
+                wait_for(lambda text=text: said().startswith(text), timeout=60)  # type: ignore[misc]
+            finally:
+                allow(True)
+            wait_for(lambda: said().startswith("Live, "), timeout=60)
+    complaints(browser)
 
 
 def test_second_page_of_clients_stays_the_second(browser: webdriver.Chrome, serve: Serve, jmsql_clean_url: str) -> None:

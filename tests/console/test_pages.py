@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import re
+import time
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -39,6 +41,38 @@ def fail_all(factory: jmsql.ConnectionFactory, queue: str, error: Exception) -> 
         session.create_consumer(jmsql.Queue(queue)).message_listener = listen
         connection.start()
         wait_for(lambda: administration.count(queue) == 0, timeout=30)
+
+
+@pytest.mark.parametrize("wrong_by", [-7200.0, 7200.0], ids=["slow", "fast"])
+def test_ages_go_by_the_servers_clock(
+    serve: Serve, jmsql_factory: jmsql.ConnectionFactory, monkeypatch: pytest.MonkeyPatch, wrong_by: float
+) -> None:
+    clock = SimpleNamespace(time=lambda: time.time() + wrong_by)
+    for module in ("jmsql.console.database", "jmsql.store.administration.diagnosis"):
+        monkeypatch.setattr(f"{module}.time", clock)
+    with psycopg.connect(jmsql_factory.url or "") as database:
+        jmsql.send(database, ORDERS, "x")
+        database.execute(
+            "update jmsql_internal.message set jms_timestamp = jms_timestamp - 3600000 where jms_timestamp is not null"
+        )
+    console = Browsing(serve())
+    shown = words(console.get("/").text)
+    assert re.search(r"messages 1 oldest 1 h [01] min", shown)
+    assert re.search(r"orders 1 1 h [01] min", words(console.get("/destinations?sort=age").text))
+    assert "1 h" in words(console.get(str(console.get("/search?q=orders").headers["Location"])).text)
+
+
+def test_overview_says_what_its_sums_leave_out(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    assert "stands for more" not in words(console.get("/").text)
+    with jmsql_factory.create_context() as context:
+        for name in ("orders", "mails"):
+            jmsql.send(context, name, "x")
+    with psycopg.connect(jmsql_factory.url or "") as database:
+        for _ in range(1001):
+            jmsql.send(database, ORDERS, "x")
+    wait_for(lambda: "1,001+" in words(console.get("/").text), timeout=30)
+    shown = words(console.get("/").text)
+    assert "+ stands for more: of each destination, at most 1,000 messages are counted." in shown
 
 
 def test_overview_of_an_empty_store_shows_zeros(console: Browsing) -> None:

@@ -66,11 +66,14 @@
     if (status === 200 || status === 304) {
       failures = 0;
       tag = event.detail.xhr.getResponseHeader("ETag") || tag;
-      say(`Live, ${shown(new Date()).slice(11)}`);
+      // The console answers without its database, too, with what it has seen before.
+      if (live().querySelector("[data-not-live]")) say("Not live: the database cannot be looked at. Trying again …", true);
+      else say(`Live, ${shown(new Date()).slice(11)}`);
     } else {
       failures += 1;
       if (status === 401 || status === 403 || status === 429) say("Not live: sign in again, then load the page again.", true);
       else if (status === 404) say("Not live: this is gone.", true);
+      else if (status === 503) say("Not live: the database does not answer. Trying again …", true);
       else say("Not live: the console does not answer. Trying again …", true);
     }
   });
