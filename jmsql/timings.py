@@ -63,7 +63,7 @@ class Timings:
         maximum_poll_interval: The longest such pause. After it, the client looks for all of its consumers with one
             statement each five seconds; behind a pooler each consumer goes on.
         idle_connection_timeout: For how long after sessions have last needed so many connections at once they stay
-            open; at most twice as long.
+            open, or twice as long; they close when a session next returns one.
         acknowledgement_delay: The longest time until a DUPS_OK session acknowledges the messages that it has delivered.
         prefetch_duration: A consumer fetches ahead no more messages than it handles in this time.
         notification_interval: The time between two notifications of a client; with `enlist`, between two of one

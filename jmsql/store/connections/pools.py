@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, QueuePool
+from sqlalchemy.util.queue import Empty
 
 from jmsql.public_names import set_module
 from jmsql.values.clock import monotonic
@@ -12,7 +13,10 @@ from jmsql.values.clock import monotonic
 
 @set_module("sqlalchemy.pool")  # the pool's logger has this name, so that its records do not go to the `jmsql` logger
 class DemandPool(QueuePool):
-    """A pool without a limit. It closes returned connections that were not needed lately, or exceed `most_idle`."""
+    """A pool without a limit. With each returned connection it closes all that were not needed lately.
+
+    It keeps no more than `most_idle` idle ones.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -30,13 +34,22 @@ class DemandPool(QueuePool):
 
     def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
         self._note()
-        idle = self.checkedin()
+        if record.dbapi_connection is None:  # closed, or dropped by its user: under asyncio nothing can be closed here
+            self._close(record)
+            return
         needed = max(self._in_use_lately, self._in_use_before)
-        if record.dbapi_connection is None or idle >= self.most_idle or idle + self.checkedout() > needed:
-            record.close()
-            self._dec_overflow()
-        else:
-            super()._do_return_conn(record)
+        # Not the returned connection alone: after a burst only a poll returns one, every few seconds.
+        while (idle := self.checkedin()) >= self.most_idle or idle + self.checkedout() > needed:
+            try:
+                self._close(self._pool.get(block=False))
+            except Empty:
+                self._close(record)
+                return
+        super()._do_return_conn(record)
+
+    def _close(self, record: ConnectionPoolEntry) -> None:
+        record.close()
+        self._dec_overflow()
 
     def _note(self) -> None:
         """Note how many connections are in use."""

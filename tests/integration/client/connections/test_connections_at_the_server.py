@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Queue, Session
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Queue, Session, Timings
 from jmsql.testing import wait_for
 from tests.background import Background
 from tests.integration.client.server import CONTROL, SESSIONS, Server
@@ -134,6 +135,24 @@ def test_a_session_that_has_done_nothing_takes_no_connection(
     session = connection.create_session(transacted=True)
     use(session)
     assert server.connections(SESSIONS) == 0
+
+
+def test_idle_connections_close_together_once_they_are_not_needed(
+    jmsql_factory: ConnectionFactory, server: Server
+) -> None:
+    period = 1.0
+    factory = ConnectionFactory(jmsql_factory.url, timings=Timings(idle_connection_timeout=period))
+    with factory.create_connection() as connection:
+        *sessions, last = [connection.create_session() for _ in range(6)]
+        for session in (*sessions, last):
+            send_texts(session, Queue("orders"), "a")
+        assert server.connections("jmsql") >= 6
+        for session in sessions:
+            session.close()
+        time.sleep(2 * period)
+        last.close()
+        # The control connection, and two of the pool: one that the last session had, and one beside the sessions.
+        wait_for(lambda: server.connections("jmsql") <= 3)
 
 
 @pytest.mark.parametrize("end", [Session.commit, Session.rollback])
