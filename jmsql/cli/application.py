@@ -18,7 +18,7 @@ from jmsql.cli.commands import COMMANDS, load_command
 from jmsql.cli.help import explain_plainly
 from jmsql.cli.options import GlobalSchema, GlobalUrl, advice_for
 from jmsql.cli.parameters import convert_only_what_needs_it
-from jmsql.cli.streams import BROKEN_PIPE, discard_output, end_after, replace_closed_streams
+from jmsql.cli.streams import BROKEN_PIPE, discard_output, end_after, prepare_streams
 from jmsql.exceptions import InvalidSelectorException, JMSException
 
 USAGE_ERROR = 2
@@ -113,7 +113,7 @@ def run(arguments: Sequence[str] | None = None, name: str = "jmsql") -> NoReturn
         arguments: The command line after the command; None: this process's.
         name: The command's name there.
     """
-    replace_closed_streams()
+    prepare_streams()
     for stream in (sys.stdout, sys.stderr):
         # A name or a text may have characters that the locale's encoding lacks.
         if isinstance(stream, io.TextIOWrapper):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
-from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
@@ -19,11 +19,21 @@ _REFUSALS = {errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
 """Errors of reading and writing an open file."""
 
 
-def replace_closed_streams() -> None:
-    """Replace standard streams that the caller has closed, for which Python has None.
+class _Remarks(io.FileIO):
+    """A file that drops what it cannot write, as on a full disk: no command and no server ends for a remark."""
 
-    Otherwise the next connection would get their descriptors. Reading and writing fail, so that no command takes its
-    messages for printed; only remarks on standard error are dropped.
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def prepare_streams() -> None:
+    """Replace standard streams that the caller has closed, for which Python has None, and have remarks never fail.
+
+    Otherwise the next connection would get their descriptors. Reading standard input and writing standard output fail
+    then, so that no command takes its messages for printed.
     """
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY), "r")
@@ -31,6 +41,9 @@ def replace_closed_streams() -> None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    elif isinstance(sys.stderr, io.TextIOWrapper):
+        remarks = io.BufferedWriter(_Remarks(sys.stderr.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(remarks, sys.stderr.encoding, line_buffering=True)
 
 
 def discard_output() -> None:
@@ -45,7 +58,6 @@ def end_after(error: OSError) -> NoReturn:
         sys.exit(BROKEN_PIPE)
     if error.filename is not None or error.errno not in _REFUSALS:
         raise error
-    with suppress(OSError):  # standard error may be on the same disk
-        typer.echo(f"jmsql: Standard input or output failed: {error.strerror}.", err=True)
+    typer.echo(f"jmsql: Standard input or output failed: {error.strerror}.", err=True)
     discard_output()
     sys.exit(STREAM_ERROR)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
 
+from jmsql.testing import wait_for
 from tests.integration.cli.conftest import Command
 
 UNWRITABLE = pytest.mark.parametrize("output", [">/dev/full", ">&-"])
@@ -70,8 +74,10 @@ def test_a_body_that_cannot_be_read_is_not_sent(jmsql: Command, jmsql_clean_url:
     assert [queue["ready"] for queue in jmsql("queues", "--json").document] == [0]
 
 
-@pytest.mark.parametrize("redirection", ["2>&-", "<&- 2>&-"])
-def test_a_closed_standard_error_drops_remarks_alone(jmsql: Command, jmsql_clean_url: str, redirection: str) -> None:
+@pytest.mark.parametrize("redirection", ["2>&-", "<&- 2>&-", "2>/dev/full"])
+def test_a_standard_error_that_cannot_be_written_loses_remarks_alone(
+    jmsql: Command, jmsql_clean_url: str, redirection: str
+) -> None:
     jmsql("send", "orders", "first")
     jmsql("pause", "orders")
     process = redirected(redirection, jmsql_clean_url, "queues")
@@ -79,3 +85,29 @@ def test_a_closed_standard_error_drops_remarks_alone(jmsql: Command, jmsql_clean
     jmsql("resume", "orders")
     assert redirected(redirection, jmsql_clean_url, "receive", "orders").stdout == "first\n"
     assert redirected(redirection, jmsql_clean_url, "receive", "orders").returncode == 1
+
+
+def test_metrics_are_shown_though_the_log_is_on_a_full_disk(jmsql_clean_url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    arguments = [sys.executable, "-m", "jmsql.cli", "metrics", "--port", str(port)]
+    with (
+        Path("/dev/full").open("w") as full,
+        subprocess.Popen(
+            arguments, stdout=full, stderr=full, env=os.environ | {"JMSQL_URL": jmsql_clean_url}
+        ) as process,
+    ):
+        try:
+            wait_for(lambda: process.poll() is not None or answers(port), timeout=60)
+            assert process.poll() is None
+        finally:
+            process.terminate()
+        assert process.wait(30) == 0
+
+
+def answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            return b"jmsql_database_up 1.0\n" in answer.read()
+    except urllib.error.URLError:
+        return False
