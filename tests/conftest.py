@@ -20,6 +20,7 @@ pytest_plugins = [
     "pytester",
     "tests.plugins.temporary_files",
     "tests.plugins.cost",
+    "tests.plugins.patience",
     "tests.plugins.collecting",
     "tests.compliance.table",
     "tests.plugins.scheduling",

@@ -44,14 +44,14 @@ def test_stopped_connection_calls_no_listener(connection: Connection, session: S
 
     connection.create_session().create_consumer(queue).message_listener = listen
     send(session, queue, "first")
-    assert first.wait(5)
+    assert first.wait(60)
     connection.stop()
     send(session, queue, "second", "last")
     with connection.create_session().create_browser(queue) as browser:
         assert [message.get_body(str) for message in browser] == ["second", "last"]
     assert received == ["first"]
     connection.start()
-    assert last.wait(5)
+    assert last.wait(60)
     assert received == ["first", "second", "last"]
 
 

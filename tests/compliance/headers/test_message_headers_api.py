@@ -41,7 +41,7 @@ def send_without_a_destination_of_its_own(api: Api, session: Session, queue: Que
 def send_asynchronously(api: Api, session: Session, queue: Queue, message: Message) -> None:
     told: queues.Queue[tuple[Message, JMSException | None]] = queues.Queue()
     session.create_producer(queue).send(message, completion_listener=lambda *outcome: told.put(outcome))
-    assert told.get(timeout=10) == (message, None)
+    assert told.get(timeout=60) == (message, None)
 
 
 def send_with_a_context(api: Api, session: Session, queue: Queue, message: Message) -> None:

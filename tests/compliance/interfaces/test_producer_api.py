@@ -150,7 +150,7 @@ def test_close_waits_for_sends_on_their_way(producer: MessageProducer, session: 
 
     for text in "abc":
         producer.send(TextMessage(text), completion_listener=listener)
-    assert entered.wait(10)
+    assert entered.wait(60)
     closing = Background(producer.close)
     closing.wait_until_it_waits()
     go_on.set()

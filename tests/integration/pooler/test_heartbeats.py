@@ -239,7 +239,7 @@ def test_client_of_a_pooler_that_restarts_keeps_what_it_has(
     message = receive(consumer)
     before = clients(server)
     pooler.forget(jmsql_clean_url)
-    assert lost.wait(10)
+    assert lost.wait(60)
     send_texts(direct_session, Queue("orders"), "b")
     wait_for(lambda: connection._control._service.link.connection.closed is False)
     try:

@@ -385,7 +385,7 @@ def test_second_of_two_drivers_waits_for_the_first_and_sends_nothing(
             assert decide(connection, first)
             waiting = pool.submit(decide, other, second)
             server.wait_until_someone_waits()
-        assert not waiting.result(10)
+        assert not waiting.result(60)
     assert (clean(connection), bodies(server)) == (1, TEN)
     assert server.rows(STORED) == [(10,)]
 
@@ -609,7 +609,7 @@ def test_deletion_of_a_queue_and_the_decision_wait_for_each_other(
         server.wait_until_someone_waits()
         first.commit()
         with pytest.raises(jmsql.InvalidDestinationException, match="queue://orders was deleted"):
-            decision.result(10)
+            decision.result(60)
 
         attempt = write()
         first.execute("select")  # begins the transaction
@@ -617,7 +617,7 @@ def test_deletion_of_a_queue_and_the_decision_wait_for_each_other(
         deletion = pool.submit(second.execute, delete)
         server.wait_until_someone_waits()
         first.commit()
-        deletion.result(10)
+        deletion.result(60)
 
 
 def test_write_without_a_name_leaves_no_row_behind(

@@ -307,7 +307,7 @@ def test_closing_the_pool_from_a_listener_does_not_wait(
     with ThreadServerSessionPool(connection, 2, lambda session: close) as pool:
         consumer = connection.create_connection_consumer(queue, None, pool, 1)
         send_texts(others, queue, "a")
-        assert closed.wait(10)
+        assert closed.wait(60)
     send_texts(others, queue, "b")
     assert texts_left(jmsql_factory, queue) == ["b"]
 
@@ -326,5 +326,5 @@ def test_listener_closes_the_connection(factory: ConnectionFactory, others: Sess
     with ThreadServerSessionPool(connection, 1, lambda session: close) as pool:
         connection.create_connection_consumer(queue, None, pool, 2)
         connection.start()
-        assert closed.wait(10)
+        assert closed.wait(60)
     assert receive_texts(others.create_consumer(queue), 1) == ["b"]

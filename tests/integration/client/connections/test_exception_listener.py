@@ -129,7 +129,7 @@ def test_it_may_close_the_connection(connection: Connection, server: Server) -> 
 
     connection.exception_listener = close
     server.terminate(CONTROL)
-    assert closed.wait(10)
+    assert closed.wait(60)
     with pytest.raises(IllegalStateException, match="closed"):
         connection.create_session()
     wait_for(lambda: server.connections(CONTROL) + server.connections(SESSIONS) == 0)

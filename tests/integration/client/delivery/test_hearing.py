@@ -154,7 +154,7 @@ def test_a_message_sent_between_the_look_and_listen_is_received(
         connection.start()
         with wire.holding_up():
             receiving = wait_for_texts(connection.create_session(transacted).create_consumer(QUEUE))
-            assert wire.is_held.wait(10)
+            assert wire.is_held.wait(60)
             send_texts(others, QUEUE, "a")
             assert receiving.is_running
             wire.listens.set()
@@ -175,7 +175,7 @@ def test_a_message_released_between_the_look_and_listen_is_received(
             consumer = connection.create_session().create_consumer(QUEUE)
             assert receive_texts(consumer, 1) == ["b"]
             receiving = wait_for_texts(consumer)
-            assert wire.is_held.wait(10)
+            assert wire.is_held.wait(60)
             holding.rollback()
             assert receiving.is_running
             wire.listens.set()
@@ -199,7 +199,7 @@ def test_held_messages_are_released_if_their_queue_was_paused_before_the_client_
                     assert message is not None
                     assert message.get_body(str) == text
                 assert server.rows("select count(*) from jmsql_internal.delivery") == [(3,)]
-                assert wire.is_held.wait(10)
+                assert wire.is_held.wait(60)
                 server.rows("update jmsql_internal.queue set paused = true")
             wait_for(lambda: wire.hears(server))
             assert wire.hears(server)  # which takes the thread some exchanges after those of LISTEN
@@ -220,7 +220,7 @@ def test_held_messages_stay_in_order_when_the_client_begins_to_listen(
             with wire.holding_up():
                 consumer = connection.create_session(mode).create_consumer(QUEUE)
                 received = receive_texts(consumer, 3)  # it holds more
-                assert wire.is_held.wait(10)
+                assert wire.is_held.wait(60)
             wait_for(lambda: wire.hears(server))
             assert received + receive_texts(consumer, 5) == texts
 
@@ -252,7 +252,7 @@ def test_a_client_that_only_sends_listens_no_more_when_it_has_connected_again(
         connection.exception_listener = lambda _: lost.set()
         wait_for(lambda: wire.has_said(UNLISTEN))
         wire.proxy.cut(CutPoint.BEFORE_REQUEST)
-        assert lost.wait(10)
+        assert lost.wait(60)
         wait_for(lambda: not wire.hears(server))
         connection.start()
         receiving = wait_for_texts(connection.create_session().create_consumer(QUEUE))
