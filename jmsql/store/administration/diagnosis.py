@@ -275,7 +275,7 @@ _sql = SqlFile("diagnosis")
 
 
 def _question(name: str, decode: Callable[[Result], T]) -> Query[T]:
-    return _sql.statement(name, "examining the server", decode).bind()
+    return _sql.statement(name, "examining the server", decode, {"ready": _sql["ready"]}).bind()
 
 
 server = _question("server", record(ServerFacts._make))

@@ -304,11 +304,12 @@ def _moment(milliseconds: int) -> datetime:
 
 _sql = SqlFile("overview")
 _WANTED = {"wanted": _sql["wanted"]}
+_QUEUES = {"queues": _sql["queues"], **ACCESS, **_WANTED}
 _last_of_window = _sql.statement("last_of_window", "looking at the destinations", record(tuple))
-_oldest = _sql.statement("oldest", "looking at the destinations", rows, ACCESS | _WANTED)
+_oldest = _sql.statement("oldest", "looking at the destinations", rows, _QUEUES)
 _pages = _sql.statement("pages", "looking at the destinations", record(tuple))
 _sampled = _sql.statement("sampled", "looking at the destinations", rows, _WANTED)
-_bounds = _sql.statement("bounds", "looking at the destinations", rows, ACCESS | _WANTED)
+_bounds = _sql.statement("bounds", "looking at the destinations", rows, _QUEUES)
 _depths = _sql.statement("depths", "counting messages", rows)
 _counters = _sql.statement("counters", "looking at the destinations", rows)
 _named: dict[str, Statement[list[Any]]] = {

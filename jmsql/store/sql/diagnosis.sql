@@ -163,9 +163,8 @@ cross join lateral (
 where q.name is not null and m.depth >= %(depth)s
 order by q.name, c.selector;
 
--- name: unattended_queues
-select q.name, m.ready, m.seconds
-from jmsql_internal.queue q
+-- name: ready
+-- Of a queue `q`: how many of its first messages there are, and for how long the oldest of them has been.
 cross join lateral (
     select count(*) as ready,
            case when min(f.jms_timestamp) is not null
@@ -173,7 +172,12 @@ cross join lateral (
            end as seconds
     from (select m.jms_timestamp from jmsql_internal.message m
           where m.queue_id = q.queue_id and {is_sent}
-          order by m.queue_id, m.inverse_priority, m.sequence limit 1000) f) m
+          order by m.queue_id, m.inverse_priority, m.sequence limit 1000) f) m;
+
+-- name: unattended_queues
+select q.name, m.ready, m.seconds
+from jmsql_internal.queue q
+{ready}
 where q.name is not null and q.connection_id is null and q.name <> 'DLQ' and m.ready > 0 and not q.paused
   and not exists (select from jmsql_internal.consumer c where c.queue_id = q.queue_id)
   and q.queue_id not in (select o.dead_letter_queue_id from jmsql_internal.queue o
@@ -203,14 +207,7 @@ select o.name, s.name, s.client_id, m.ready, m.seconds,
 from jmsql_internal.subscription s
 join jmsql_internal.queue q using (queue_id)
 join jmsql_internal.topic o on o.topic_id = s.topic_id
-cross join lateral (
-    select count(*) as ready,
-           case when min(f.jms_timestamp) is not null
-                then greatest(0, jmsql_internal.current_milliseconds() - min(f.jms_timestamp))::float8 / 1000::float8
-           end as seconds
-    from (select m.jms_timestamp from jmsql_internal.message m
-          where m.queue_id = q.queue_id and {is_sent}
-          order by m.queue_id, m.inverse_priority, m.sequence limit 1000) f) m
+{ready}
 where s.durable and not s.ended and q.deleted_at is null and not q.paused and m.ready > 0
   and not exists (select from jmsql_internal.consumer c where c.queue_id = q.queue_id)
   and not exists (select from jmsql_internal.delivery d where d.queue_id = q.queue_id and d.claim_id is not null)

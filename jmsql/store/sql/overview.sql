@@ -5,6 +5,15 @@ select max(f.queue_id), count(*) from (
     select q.queue_id from jmsql_internal.queue q
     where q.queue_id > %(after)s::integer order by q.queue_id limit %(window)s::integer) f;
 
+-- name: queues
+-- The queues and subscriptions of some numbers. Only queues are chosen by name here: the names of topics are looked up later.
+(
+    select q.queue_id, q.name from jmsql_internal.queue q
+    where q.queue_id > %(after)s::integer and q.queue_id <= %(last)s::integer
+      and q.deleted_at is null and q.connection_id is null and {is_browsable}
+      and (%(pattern)s::text is null or q.name is null or q.name like %(pattern)s::text)
+      and (%(kind)s::text is null or (q.name is not null) = (%(kind)s::text = 'queue')) offset 0);
+
 -- name: oldest
 -- Of the queues and subscriptions of some numbers, those in which messages were sent first, by the sequences. Two lookups for
 -- each: its first message, and the first of a lower priority. Messages of more than two priorities are rare, and looked for
@@ -19,12 +28,7 @@ from (
                    select m.sequence from jmsql_internal.message m
                    where m.queue_id = q.queue_id and m.inverse_priority = p::smallint
                    order by m.queue_id, m.inverse_priority, m.sequence limit 1) n) end) as sequence
-    from (
-        select q.queue_id, q.name from jmsql_internal.queue q
-        where q.queue_id > %(after)s::integer and q.queue_id <= %(last)s::integer
-          and q.deleted_at is null and q.connection_id is null and {is_browsable}
-          and (%(pattern)s::text is null or q.name is null or q.name like %(pattern)s::text)
-          and (%(kind)s::text is null or (q.name is not null) = (%(kind)s::text = 'queue')) offset 0) q
+    from {queues} q
     cross join lateral (
         select m.inverse_priority, m.sequence from jmsql_internal.message m
         where m.queue_id = q.queue_id
@@ -85,12 +89,7 @@ select w.queue_id, w.most
 from (
     select q.queue_id, q.name,
            p.most + case when d.messages < 5 then d.messages else 2147483647 end as most
-    from (
-        select q.queue_id, q.name from jmsql_internal.queue q
-        where q.queue_id > %(after)s::integer and q.queue_id <= %(last)s::integer
-          and q.deleted_at is null and q.connection_id is null and {is_browsable}
-          and (%(pattern)s::text is null or q.name is null or q.name like %(pattern)s::text)
-          and (%(kind)s::text is null or (q.name is not null) = (%(kind)s::text = 'queue')) offset 0) q
+    from {queues} q
     left join lateral (
         select m.inverse_priority, m.sequence from jmsql_internal.message m
         where m.queue_id = q.queue_id
