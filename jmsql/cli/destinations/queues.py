@@ -77,7 +77,7 @@ def _print(listed: list[DestinationOverview], pattern: str | None) -> None:
         *("queue", *_STATES, "oldest", *paused, "consumers"),
         numbers=(*_STATES, "oldest", "consumers"),
         spare=("consumers", "redelivered", "expired", "delayed", "waiting", "claimed", "oldest"),
-        nothing=_NO_QUEUE if pattern is None else "The name of no queue is like that.",
+        nothing=_NO_QUEUE if pattern is None else f"No queue has a name like {pattern!r}; % stands for any text.",
         as_json=False,
     )
     remark(listed)

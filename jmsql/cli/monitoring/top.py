@@ -275,7 +275,11 @@ class _View:
         if self.problem is not None:
             headline = Text(_said_of(self.problem), "bold red").append("\n").append_text(headline)
         if not found:
-            nothing = "There is no queue and no topic yet." if self._pattern is None else "No name is like that."
+            nothing = (
+                "There is no queue and no topic yet."
+                if self._pattern is None
+                else f"No name is like {self._pattern!r}; % stands for any text."
+            )
             return Group(headline, Text(nothing))
         paused = ("paused",) * any(each.paused for each in found)
         listing = table("destination", "subscription", *_NUMBERS, *paused, numbers=_NUMBERS, spare=_SPARE)

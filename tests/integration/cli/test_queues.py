@@ -76,7 +76,7 @@ class TestQueues:
         outcome = jmsql("queues", "--sort", "depth", "--limit", "2")
         assert [line.split()[0] for line in outcome.text.splitlines()[1:]] == ["c", "a"]
         assert outcome.errors.startswith("There are more than 2: --limit")
-        assert jmsql("queues", "d%").text == "The name of no queue is like that.\n"
+        assert jmsql("queues", "d%").text == "No queue has a name like 'd%'; % stands for any text.\n"
 
     @pytest.mark.parametrize("command", [("queues",), ("top", "--once")])
     def test_a_pattern_that_cannot_be_one_is_refused(self, jmsql: Command, command: tuple[str, ...]) -> None:
