@@ -257,6 +257,9 @@ _UNREACHABLE = ("connection failed", "connection to server", "connection timeout
 _NO_CONNECTION_LEFT = ("too many clients", "too many connections", "remaining connection slots")
 _NO_FILE_LEFT = ("Too many open files", f"[Errno {errno.EMFILE}]", f"[Errno {errno.ENFILE}]")
 
+_NOT_ADMITTED = ("is not permitted to log in", "permission denied for database", "requires a valid client certificate")
+_NOT_ENCRYPTED = ("does not support SSL", "certificate", "private key", "channel binding", " alert ")
+
 _STANDBY = ("session is read-only", "server is in hot standby mode")
 """libpq's errors for a server that `target_session_attrs` excludes."""
 
@@ -292,10 +295,31 @@ def _without_code(detail: str, doing: str) -> JMSException:
             f"{doing}: no server of the URL takes writes; has a standby been promoted? ({detail})", "08001"
         )
     if any(words in detail for words in _UNREACHABLE):
-        return ResourceAllocationException(
-            f"{doing}: the server cannot be reached; is it running, and are host and port right? ({detail})", "08001"
-        )
+        return _not_connected(detail, doing)
     return JMSException(f"{doing}: the connection to PostgreSQL was lost ({detail}).", _CONNECTION_LOST)
+
+
+def _not_connected(detail: str, doing: str) -> JMSException:
+    """Judge a failure to connect: refused by the server that was reached, or before."""
+    if any(words in detail for words in _NOT_ADMITTED):
+        return JMSSecurityException(
+            f"{doing}: PostgreSQL does not admit the user; the role needs LOGIN, CONNECT to the database, and the "
+            f"certificate that pg_hba.conf asks for ({detail}).",
+            "28000",
+        )
+    if "FATAL:" in detail:
+        return ResourceAllocationException(
+            f"{doing}: the server answers, and refuses the connection ({detail}).", "08001"
+        )
+    if any(words in detail for words in _NOT_ENCRYPTED):
+        return ResourceAllocationException(
+            f"{doing}: the connection cannot be encrypted as the URL or the environment asks; look at sslmode, "
+            f"sslrootcert, sslcert, sslkey and channel_binding ({detail}).",
+            "08001",
+        )
+    return ResourceAllocationException(
+        f"{doing}: the server cannot be reached; is it running, and are host and port right? ({detail})", "08001"
+    )
 
 
 @contextmanager

@@ -177,6 +177,15 @@ def test_credentials_that_are_wrong(
 
 
 @CONNECT
+def test_role_that_may_not_log_in(superuser: psycopg.Connection, clerk: ConnectionFactory, connect: Connect) -> None:
+    superuser.execute(f"alter role {CLERK} nologin")
+    try:
+        refused(lambda: connect(clerk), JMSSecurityException, "28000", "needs LOGIN.*is not permitted to log in")
+    finally:
+        superuser.execute(f"alter role {CLERK} login")
+
+
+@CONNECT
 def test_role_without_any_privilege(clerk: ConnectionFactory, connect: Connect) -> None:
     refused(lambda: connect(clerk), JMSSecurityException, "42501", "lacks the privilege.*schema jmsql")
 
