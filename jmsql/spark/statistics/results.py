@@ -45,7 +45,12 @@ def _aggregate(rows: DataFrame, deaths: DataFrame, keys: Sequence[str], top: int
         "consumer_balance": _balance(consumers, keys),
         "largest_groups": _groups(rows, keys, top),
     }
-    return {name: table.orderBy(*keys, F.desc("messages")) for name, table in tables.items()}
+    return {name: table.orderBy(*keys, F.desc("messages"), *_names(table, keys)) for name, table in tables.items()}
+
+
+def _names(table: DataFrame, keys: Sequence[str]) -> list[Column]:
+    """Return the other columns that tell rows of a table apart."""
+    return [F.asc_nulls_last(name) for name, kind in table.dtypes if kind == "string" and name not in keys]
 
 
 def _counts(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
