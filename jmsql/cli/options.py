@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -19,6 +20,8 @@ from jmsql.values.duration import seconds
 
 # Connecting modules are imported where they are used: `--help` and a mistaken option need none of them.
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jmsql.client._sync.administration.administration import Administration
     from jmsql.client._sync.connection.factory import ConnectionFactory
     from jmsql.client.results._sync.result import Result
@@ -248,6 +251,19 @@ class DatabaseAddress(NamedTuple):
         from jmsql.client._sync.administration.administration import Administration
 
         return Administration(self.url, schema=self.schema, actor=_user())
+
+    def clock(self) -> Callable[[], datetime]:
+        """Return a function that tells the server's time, which it asks for once, on a connection of its own."""
+
+        @cache
+        def now() -> datetime:
+            from jmsql.client._sync.link.opening import open_runner
+            from jmsql.store.administration.inspection import server_time
+
+            with open_runner(self.url, self.schema) as runner:
+                return runner.run(server_time)
+
+        return now
 
     def result(self, message_id: str) -> Result:
         """Return the result of a message of it. A standby answers, too: no client is registered for the question."""

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import typer
@@ -162,11 +162,11 @@ def remark(rows: Sequence[DestinationOverview | SubscriptionSummary]) -> None:
         )
 
 
-def age(timestamp: datetime | None) -> str:
-    """Return how long ago something was, in its largest unit: ``3 min``."""
+def age(timestamp: datetime | None, now: Callable[[], datetime]) -> str:
+    """Return how long ago something was, in its largest unit: ``3 min``. `now` tells the server's time."""
     if timestamp is None:
         return ""
-    seconds = max(0.0, (datetime.now(UTC) - timestamp).total_seconds())
+    seconds = max(0.0, (now() - timestamp).total_seconds())
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{int(seconds / size)} {unit}"

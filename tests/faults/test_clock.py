@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue, Topic
 from jmsql.admin import Administration
 from jmsql.testing import FAST_TIMINGS, receive_all, wait_for
 from tests.background import Background
@@ -252,6 +253,29 @@ def test_the_command_goes_by_the_servers_clock(wrong: dict[str, str], jmsql_clea
     command = [sys.executable, "-m", "jmsql.cli", "send", "orders", "an order", "--time-to-live", "60"]
     subprocess.run(command, env=wrong, check=True, timeout=60, stdout=subprocess.DEVNULL)
     require_servers_time(jmsql_clean_url, count=1)
+
+
+@pytest.mark.timeout(120)
+def test_ages_that_the_command_shows_go_by_the_servers_clock(
+    wrong: dict[str, str], jmsql_factory: ConnectionFactory, jmsql_clean_url: str
+) -> None:
+    with Administration(jmsql_clean_url) as administration:
+        administration.subscribe("news", "letter", shared=True)
+        administration.create_queue("dead")
+        administration.create_queue("orders", dead_letter_queue="dead", maximum_deliveries=1)
+    with jmsql_factory.create_context(AcknowledgeMode.TRANSACTED) as context:
+        context.create_producer().send(QUEUE, "a failure")
+        context.commit()
+        assert context.create_consumer(QUEUE).receive(PATIENCE) is not None
+        context.rollback()
+        for destination in (QUEUE, Topic("news")):
+            context.create_producer().send(destination, "an order")
+        context.commit()
+        for arguments in ("queues", "subscriptions", "clients", "browse orders", "dead-letters dead"):
+            command = [sys.executable, "-m", "jmsql.cli", *arguments.split()]
+            shown = subprocess.run(command, env=wrong, check=True, timeout=60, stdout=subprocess.PIPE, text=True).stdout
+            assert re.search(r" \d+ (s|min)\b", shown), shown
+            assert not re.search(r" \d+ (h|d)\b", shown), shown
 
 
 @pytest.mark.timeout(120)

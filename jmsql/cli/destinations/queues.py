@@ -11,6 +11,9 @@ from jmsql.cli.options import Exact, Json, Pattern, Schema, Url, open_database
 from jmsql.cli.output import age, print_json, print_rows, remark, remark_more, shown_number, working
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
     from jmsql.store.administration.overview import DestinationOverview
 
 _STATES = ("ready", "claimed", "waiting", "delayed", "expired", "redelivered")
@@ -51,7 +54,9 @@ def queues(
     - `jmsql queues 'orders.%' --sort age`
     - `jmsql queues --exact --json`
     """
-    with open_database(url, schema).administration() as administration, working("Counting ..."):
+    database = open_database(url, schema)
+    now = database.clock()
+    with database.administration() as administration, working("Counting ..."):
         found = administration.overview(
             limit + 1, sort.value, count_limit=None if exact else _COUNTED, like=pattern, kind="queue"
         )
@@ -59,18 +64,18 @@ def queues(
     if as_json:
         print_json([_document(each) for each in listed])
     else:
-        _print(listed, pattern)
+        _print(listed, pattern, now)
     remark_more(len(found), limit, ", and a pattern those that match it")
 
 
-def _print(listed: list[DestinationOverview], pattern: str | None) -> None:
+def _print(listed: list[DestinationOverview], pattern: str | None, now: Callable[[], datetime]) -> None:
     paused = ("paused",) * any(each.paused for each in listed)
     print_rows(
         listed,
         lambda each: (
             each.destination.name,
             *(shown_number(getattr(each, name)) for name in _STATES),
-            age(each.oldest),
+            age(each.oldest, now),
             *("yes" if each.paused else "" for _ in paused),
             f"{each.consumers:,}",
         ),
@@ -101,13 +106,15 @@ def clients(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) ->
 
     Example: `jmsql clients`
     """
-    with open_database(url, schema).administration() as administration:
+    database = open_database(url, schema)
+    now = database.clock()
+    with database.administration() as administration:
         summaries = administration.clients()
     print_rows(
         summaries,
         lambda each: (
             *(str(each.connection_id), each.client_id, each.user_name, each.host, str(each.process_id)),
-            *(age(each.started_at), "yes" if each.connected else "no", f"{each.claimed:,}"),
+            *(age(each.started_at, now), "yes" if each.connected else "no", f"{each.claimed:,}"),
         ),
         *("connection", "client id", "user", "host", "process", "since", "alive", "claimed"),
         numbers=("claimed",),

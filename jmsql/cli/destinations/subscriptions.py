@@ -28,7 +28,9 @@ def subscriptions(url: Url = None, schema: Schema = "jmsql", as_json: Json = Fal
     kinds = ("durable", "shared", "no local")
     messages = ("ready", "claimed", "waiting", "expired", "redelivered")
     numbers = ("consumers", *messages)
-    with open_database(url, schema).administration() as administration, working("Counting ..."):
+    database = open_database(url, schema)
+    now = database.clock()
+    with database.administration() as administration, working("Counting ..."):
         summaries = without_guesses(administration.subscriptions(), messages)
     paused = ("paused",) * any(each.paused for each in summaries)
     print_rows(
@@ -37,7 +39,7 @@ def subscriptions(url: Url = None, schema: Schema = "jmsql", as_json: Json = Fal
             *(each.topic, each.subscription, each.client_id),
             ", ".join(kind for kind in kinds if getattr(each, kind.replace(" ", "_"))),
             *(shown_number(getattr(each, name)) for name in numbers),
-            age(each.oldest_sent_at),
+            age(each.oldest_sent_at, now),
             *("yes" if each.paused else "" for _ in paused),
             each.selector,
         ),

@@ -81,7 +81,9 @@ def browse(
         cut=("properties", "body"),
         spare=("delivered", "priority", "properties", "age", "state"),
     )
-    with open_database(url, schema).administration() as administration:
+    database = open_database(url, schema)
+    now = database.clock()
+    with database.administration() as administration:
         for message, delivery in source.browse(administration, selector, after, limit + 1):
             shown += 1
             if shown > limit:
@@ -96,7 +98,7 @@ def browse(
                 message.jms_message_id or "",
                 delivery.state,
                 str(message.jms_priority),
-                age(sent),
+                age(sent, now),
                 str(delivery.delivery_count),
                 properties_preview(message),
                 body_preview(message),

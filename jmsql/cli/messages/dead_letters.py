@@ -53,7 +53,9 @@ def dead_letters(
     - `jmsql dead-letters --from orders`
     - `jmsql dead-letters DLQ --selector "JMS_jmsql_Deliveries > 5"`
     """
-    with open_database(url, schema).administration() as administration, working("Looking ..."):
+    database = open_database(url, schema)
+    now = database.clock()
+    with database.administration() as administration, working("Looking ..."):
         found = administration.dead_letters(queue, _chosen(selector, origin), limit=limit + 1)
         sees_all = administration.sees_all_messages()
         elsewhere = [] if found or queue is None else _queues_of_letters_from(administration, queue)
@@ -64,7 +66,7 @@ def dead_letters(
             source += f" ({each.original_subscription})"
         error = in_lines(each.last_error or "") if traceback and not as_json else each.error
         deliveries = "" if each.deliveries is None else f"{each.deliveries:,}"
-        return each.queue, source, each.reason, deliveries, age(each.died_at), error, each.message_id
+        return each.queue, source, each.reason, deliveries, age(each.died_at, now), error, each.message_id
 
     print_rows(
         *(found[:limit], cells, "queue", "from", "reason", "deliveries", "died", "error", "message"),

@@ -10,7 +10,7 @@ from jmsql.store.administration.places import Place
 from jmsql.store.destinations.lookup import existing_queue
 from jmsql.store.rows.columns import and_chosen, message_columns
 from jmsql.store.rows.message_rows import MessageRow
-from jmsql.store.statement import Query, SqlFile, Statement, Steps, fill, records, value
+from jmsql.store.statement import Query, SqlFile, Statement, Steps, fill, first_value, records, value
 from jmsql.values.destinations import Queue, Topic
 from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
 
@@ -158,6 +158,7 @@ clients = _sql.statement("clients", "looking at the clients", records(ClientSumm
 """The connections of clients, the oldest first."""
 sees_all_messages = _sql.statement("sees_all_messages", "looking at the rights", value(bool), ACCESS).bind()
 """True if no policy hides messages from the role."""
+server_time: Query[datetime] = _sql.statement("server_time", "asking for the time", first_value).bind()
 _find_message = _sql.statement("find_message", "looking for the message", records(_to_found), _parts)
 
 

@@ -15,6 +15,9 @@ join jmsql_internal.topic t on t.name = v.topic
 left join jmsql_internal.queue q on q.topic_id = t.topic_id
 order by v.topic, v.subscription, v.client_id, v.created_at, v.selector;
 
+-- name: server_time
+select clock_timestamp();
+
 -- name: sees_all_messages
 select {sees_all};
 
