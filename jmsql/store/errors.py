@@ -61,6 +61,21 @@ _ADVICE: dict[str, tuple[type[JMSException], str]] = {
     "22P05": (JMSException, "the server's encoding cannot hold the text; jmsql needs a database in UTF8"),
 }
 
+# The same, by the file of PostgreSQL's source too, where other causes have the code. Its texts may be in any language.
+_ADVICE_BY_FILE: dict[tuple[str, str | None], tuple[type[JMSException], str]] = {
+    ("54000", "async.c"): (
+        ResourceAllocationException,
+        (
+            "the server's queue of notifications is full, since a session that listens has not ended its transaction "
+            "for long; `jmsql doctor` shows how full, `pg_stat_activity` the session"
+        ),
+    ),
+    ("42501", "rls.c"): (
+        JMSSecurityException,
+        "row_security is off for the role, the database or the connection; jmsql's tables need it on",
+    ),
+}
+
 # Raised by jmsql's own functions, whose messages say it all.
 _OWN: dict[str, type[JMSException]] = {
     "JMS01": InvalidDestinationException,
@@ -187,12 +202,9 @@ def translate(error: BaseException, doing: str) -> JMSException:
     detail = text[0] if text else type(origin).__name__
     if code is None:
         return _from_driver(origin, detail, doing)
-    if code == "54000" and _source_file(origin) == "async.c":  # the text may be in any language
-        return ResourceAllocationException(
-            f"{doing}: the server's queue of notifications is full, since a session that listens has not ended its "
-            f"transaction for long; `jmsql doctor` shows how full, `pg_stat_activity` the session ({detail}).",
-            code,
-        )
+    if (code, _source_file(origin)) in _ADVICE_BY_FILE:
+        kind, advice = _ADVICE_BY_FILE[code, _source_file(origin)]
+        return kind(f"{doing}: {advice} ({detail}).", code)
     if code in _OWN:
         return _OWN[code](" ".join(filter(None, _message_and_hint(origin))), code)
     return from_sqlstate(code, detail, doing)

@@ -195,6 +195,20 @@ def test_role_that_may_look_and_no_more(superuser: psycopg.Connection, clerk: Co
     refused(clerk.create_connection, JMSSecurityException, "42501", "lacks the privilege.*table connection")
 
 
+def test_role_for_which_policies_are_off(superuser: psycopg.Connection, clerk: ConnectionFactory) -> None:
+    grant(superuser, "select, insert, update, delete")
+    superuser.execute("alter table jmsql_internal.message enable row level security")  # as the first grant does
+    superuser.execute(f"alter role {CLERK} set row_security = off")
+    try:
+        with clerk.create_connection() as connection, connection.create_session() as session:
+            message = session.create_message()
+            producer = session.create_producer(QUEUE)
+            refused(lambda: producer.send(message), JMSSecurityException, "42501", "row_security is off for the role")
+    finally:
+        superuser.execute("alter table jmsql_internal.message disable row level security")
+        superuser.execute(f"alter role {CLERK} reset row_security")
+
+
 def test_role_that_may_not_send(superuser: psycopg.Connection, clerk: ConnectionFactory) -> None:
     grant(superuser, "select, insert, update, delete")
     superuser.execute(f"revoke insert, delete on jmsql_internal.message from {CLERK}")
@@ -228,17 +242,17 @@ def test_a_running_client_reads_a_changed_password_from_the_password_file(
     passwords.write_text(f"*:*:*:{CLERK}:{SECRET}")
     host, port = strict_url.query["host"], strict_url.query["port"]
     url = f"postgresql://{CLERK}@/{strict_url.database}?host={host}&port={port}&passfile={passwords}"
-    with ConnectionFactory(url).create_connection() as connection:
-        connection.start()
-        send_and_receive(connection)
-        superuser.execute(f"alter role {CLERK} password 'another'")
-        try:
+    try:
+        with ConnectionFactory(url).create_connection() as connection:
+            connection.start()
+            send_and_receive(connection)
+            superuser.execute(f"alter role {CLERK} password 'another'")
             passwords.write_text(f"*:*:*:{CLERK}:another")
             superuser.execute("select pg_terminate_backend(pid, 10000) from pg_stat_activity where usename = 'clerk'")
             send_and_receive(connection)
             wait_for(lambda: has_control_connection(superuser))
-        finally:
-            superuser.execute(f"alter role {CLERK} nosuperuser password '{SECRET}'")
+    finally:
+        superuser.execute(f"alter role {CLERK} nosuperuser password '{SECRET}'")
 
 
 def send_and_receive(connection: Connection) -> None:
