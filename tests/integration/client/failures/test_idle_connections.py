@@ -6,6 +6,7 @@ import pytest
 
 from jmsql import AcknowledgeMode, Queue, Session
 from jmsql.admin import Administration
+from jmsql.testing import wait_for
 from tests.integration.client.server import SESSIONS, Server, with_parameters
 from tests.texts import receive_texts, send_texts
 
@@ -40,7 +41,7 @@ def test_next_receive_takes_another_connection(
 
 @pytest.mark.parametrize("mode", list(AcknowledgeMode))
 def test_a_receive_after_another_takes_another_connection(
-    mode_session: Session, others: Session, queue: Queue, server: Server
+    mode: AcknowledgeMode, mode_session: Session, others: Session, queue: Queue, server: Server
 ) -> None:
     # The answer to the commit of the first one is still unread then.
     consumer = mode_session.create_consumer(queue)
@@ -49,6 +50,8 @@ def test_a_receive_after_another_takes_another_connection(
         assert receive_texts(consumer, 1) == [text]
         if mode_session.transacted:
             mode_session.commit()
+        if mode is AcknowledgeMode.AUTO:
+            wait_for(lambda: server.rows("select from jmsql.messages") == [])
         server.terminate(SESSIONS)
 
 
