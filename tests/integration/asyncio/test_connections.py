@@ -15,6 +15,7 @@ from jmsql import AcknowledgeMode, JMSException, Queue, ResourceAllocationExcept
 from jmsql.asyncio.domains import QueueRequestor
 from jmsql.client import connection_limit
 from jmsql.client.openings import Openings
+from jmsql.testing import wait_for
 from tests.integration.asyncio.texts import text_of
 from tests.integration.client.server import SESSIONS, Server
 
@@ -242,6 +243,8 @@ async def test_sessions_hand_no_connection_over_that_was_ended_while_it_was_idle
                 message = await consumer.receive(timeout=20)
                 assert message is not None
                 assert text_of(message) == text
+                # The commit's answer is unread then.
+                await asyncio.to_thread(wait_for, lambda: server.rows("select from jmsql.messages") == [])
                 assert server.terminate(SESSIONS) == 1
 
 
