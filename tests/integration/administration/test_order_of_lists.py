@@ -34,7 +34,7 @@ ROWS = f"""
     from jmsql_internal.message m
     join jmsql_internal.connection c on c.connection_id % 2 = m.sequence % 2;
     insert into jmsql_internal.reported_progress
-    select d.queue_id, 5, d.sequence, d.claim_id, d.sequence / 1000.0, '', now() from jmsql_internal.delivery d;
+    select d.queue_id, 5, d.sequence, d.claim_id, d.sequence % 1000 / 1000.0, '', now() from jmsql_internal.delivery d;
     insert into jmsql_internal.result (message_id, queue_id, deliveries, finished_at, kept_until, state)
     select '{MESSAGE_ID}', q.queue_id, 1, now(), now() + interval '1 hour', 'done' from jmsql_internal.queue q"""
 
