@@ -15,10 +15,11 @@ from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.store.schema.version import DEFAULT_SCHEMA
 from jmsql.values.destinations import Destination
 from jmsql.values.duration import seconds
+from jmsql.worker.handlers.body_checks import check_bodies
 from jmsql.worker.handlers.dead_letters import DeadLetterHook, dead_letter_hooks
 from jmsql.worker.handlers.drained import DrainedMessage
 from jmsql.worker.handlers.function import ListenerFunction, name_of
-from jmsql.worker.handlers.listener import Around, Listener, check_bodies, is_asynchronous
+from jmsql.worker.handlers.listener import Around, Listener, is_asynchronous
 from jmsql.worker.handlers.parameters import read_parameters
 from jmsql.worker.router import Router
 from jmsql.worker.schedules import DeclaredSchedules

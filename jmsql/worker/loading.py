@@ -68,7 +68,7 @@ def load_application(reference: str) -> Application:
         raise _failed_import(module_name, error) from error
     from jmsql.client.transaction_of_caller import kind_of
     from jmsql.worker.application import Application
-    from jmsql.worker.handlers.listener import check_bodies
+    from jmsql.worker.handlers.body_checks import check_bodies
 
     application = getattr(module, name, None)
     if not isinstance(application, Application):

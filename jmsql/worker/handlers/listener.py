@@ -24,7 +24,6 @@ from jmsql.values.destinations import AnyDestination, Queue, Topic
 from jmsql.values.outcomes import Reject, RejectBecause, RetryAfter
 from jmsql.values.policies import RedeliveryPolicy
 from jmsql.worker.handlers.bodies import body_schema as schema_of_body
-from jmsql.worker.handlers.chain_types import misfit
 from jmsql.worker.handlers.dead_letters import DeadLetterHook
 from jmsql.worker.handlers.deadline import Deadline
 from jmsql.worker.handlers.options import ListenerOptions
@@ -196,30 +195,6 @@ class Listener(ListenerOptions):
 
     def __str__(self) -> str:
         return f"{self.name} on {self.destination}"
-
-
-def check_bodies(listeners: Sequence[Listener], schedules: Iterable[Schedule]) -> None:
-    """Make sure that handlers can read their messages, the ticks of schedules and the replies of other handlers.
-
-    It is done when a worker starts: at the import, classes of bodies may not be defined yet, and a router's schedule
-    has no handler yet.
-
-    Raises:
-        TypeError: One of them could read none of its messages, no tick of a schedule, or no reply.
-    """
-    for listener in listeners:
-        listener.complete_body()
-    for schedule in schedules:
-        readers = [each for each in listeners if each.destination == schedule.destination]
-        if len(readers) == 1 and readers[0].selector is None:  # else a selector may choose others for it
-            readers[0].check_schedule(schedule)
-    for listener in listeners:
-        readers = [each for each in listeners if each.destination == listener.reply_to]
-        if len(readers) == 1 and (reason := misfit(listener, readers[0], in_chain=False)) is not None:
-            raise TypeError(
-                f"The handler {listener.name} has reply_to={str(listener.reply_to)!r}, and {readers[0].name} can read "
-                f"no value that it returns: {reason}."
-            )
 
 
 @set_module("jmsql.worker")

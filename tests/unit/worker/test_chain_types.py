@@ -14,7 +14,7 @@ import jmsql
 from jmsql import Message, Session, TextMessage
 from jmsql.client.sending.steps import steps_as_text
 from jmsql.worker import Application, ListenerFunction
-from jmsql.worker.handlers.listener import check_bodies
+from jmsql.worker.handlers.body_checks import check_bodies
 
 SESSION = cast("Session", None)
 """A refused send does not touch its session."""
