@@ -427,6 +427,7 @@ class TestConnections:
         with changed_database(OPTIONS=connections.settings["default"]["OPTIONS"] | options):
             send(*map(str, range(8)))
             handled(app, is_empty)
+            connection.close()  # first: it would make another pool
             connection.close_pool()
         assert article.objects.count() == 8
 

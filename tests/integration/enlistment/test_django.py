@@ -187,6 +187,7 @@ def test_a_context_does_not_follow_a_connection_that_django_has_returned_to_its_
     django_connection: DatabaseWrapper, orders_announced: Numbers
 ) -> None:
     django_connection.settings_dict.update(OPTIONS={"pool": {"min_size": 1, "max_size": 1}})
+    django_connection.close_pool()  # one of the same alias that another test may have left
     another = DatabaseWrapper(django_connection.settings_dict, "default")  # of another request
     context = jmsql.enlist(django_connection)
     lent = django_connection.connection
@@ -212,6 +213,7 @@ def test_errors_of_connecting_are_those_of_jms(django_connection: DatabaseWrappe
 
 def test_a_pool_without_a_free_connection_is_said_to_have_none(django_connection: DatabaseWrapper) -> None:
     django_connection.settings_dict.update(OPTIONS={"pool": {"min_size": 1, "max_size": 1, "timeout": 0.1}})
+    django_connection.close_pool()
     another = DatabaseWrapper(django_connection.settings_dict, "default")
     another.ensure_connection()
     try:

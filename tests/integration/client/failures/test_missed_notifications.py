@@ -12,7 +12,7 @@ from tests.background import Background
 from tests.integration.client.server import SESSIONS, Server
 from tests.texts import send_texts, texts_of
 
-CONSUMERS = 12
+CONSUMERS = 20
 
 # They leave looking to others from the start.
 _NO_POLLS = dataclasses.replace(
@@ -93,5 +93,5 @@ def test_a_message_wakes_few_of_many_consumers_and_those_that_wait_ask_nothing(
     send_texts(other_connection.create_session(), queue, "for one")
     wait_for(lambda: not all(each.is_running for each in receiving))
     assert 0 < len(last_questions() - before) < CONSUMERS / 2
-    send_texts(other_connection.create_session(), queue, *"abcdefghijk")
+    send_texts(other_connection.create_session(), queue, *map(str, range(CONSUMERS - 1)))
     assert all(each.result() for each in receiving)
