@@ -120,27 +120,21 @@ _SCHEMA_VARIABLE = "JMSQL_SCHEMA"
 GlobalSchema = Annotated[
     str | None, typer.Option("--schema", callback=_note_schema, metavar="NAME", help="Schema; may follow COMMAND.")
 ]
-Schema = Annotated[
-    str,
-    typer.Option(
+
+
+def _schema_option(*, show_default: bool) -> Any:
+    return typer.Option(
         envvar=_SCHEMA_VARIABLE,
         show_envvar=True,
         callback=_schema,
         metavar="NAME",
         help="The schema of jmsql's tables.",
-    ),
-]
-OptionalSchema = Annotated[
-    str | None,
-    typer.Option(
-        envvar=_SCHEMA_VARIABLE,
-        show_envvar=True,
-        callback=_schema,
-        metavar="NAME",
-        help="The schema of jmsql's tables.",
-        show_default=False,
-    ),
-]
+        show_default=show_default,
+    )
+
+
+Schema = Annotated[str, _schema_option(show_default=True)]
+OptionalSchema = Annotated[str | None, _schema_option(show_default=False)]
 
 
 def _check_pattern(pattern: str | None) -> str | None:

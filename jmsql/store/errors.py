@@ -202,8 +202,8 @@ def translate(error: BaseException, doing: str) -> JMSException:
     detail = text[0] if text else type(origin).__name__
     if code is None:
         return _from_driver(origin, detail, doing)
-    if (code, _source_file(origin)) in _ADVICE_BY_FILE:
-        kind, advice = _ADVICE_BY_FILE[code, _source_file(origin)]
+    if (found := _ADVICE_BY_FILE.get((code, _source_file(origin)))) is not None:
+        kind, advice = found
         return kind(f"{doing}: {advice} ({detail}).", code)
     if code in _OWN:
         return _OWN[code](" ".join(filter(None, _message_and_hint(origin))), code)
