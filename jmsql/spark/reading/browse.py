@@ -68,7 +68,7 @@ def _keys(result: Result) -> list[_Key]:
 _sql = SqlFile("browse", "jmsql.spark")
 _find_subscription = _sql.statement("find_subscription", "looking up the subscription", optional_value(int))
 is_there = _sql.statement("is_there", "reading", value(bool))
-"""Whether a queue has not been deleted."""
+"""True until a queue is deleted."""
 
 _by_index = _sql.statement("by_index", "dividing the queue", nothing)
 _samples = _sql.statement("samples", "dividing the queue", _keys)
