@@ -230,6 +230,7 @@ class Console:
             "operates": visitor is not None and visitor.level >= Level.OPERATE,
             "hidden": self._pages.hidden,
             "versions": self._versions,
+            "now": self._database.now(),
             "path": request.scope["path"].removeprefix(request.scope["jmsql.base"]),
         }
 

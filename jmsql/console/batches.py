@@ -79,7 +79,7 @@ class BatchPages:
     def _reply(self, view: View, template: str, values: dict[str, Any]) -> Reply:
         if view.is_fragment:
             self._poller.touch()
-        return Reply(template, values | {"now": self._database.now()}, is_fragment=view.is_fragment)
+        return Reply(template, values, is_fragment=view.is_fragment)
 
 
 def _searches(number: int) -> dict[str, str]:

@@ -102,7 +102,6 @@ class ListingPages:
             "most": _MOST_SHOWN,
             "more": min(wanted.limit * 2, _MOST_SHOWN) if len(rows) >= wanted.limit < _MOST_SHOWN else None,
             "snapshot": snapshot,
-            "now": self._database.now(),
             "title": "Destinations",
         }
         return Reply("destinations.html", values, is_fragment=view.is_fragment)

@@ -103,7 +103,7 @@ class NowPages:
         return clients[0] if clients else None, consumers, held, named, usual
 
     def _reply(self, view: View, template: str, values: dict[str, Any]) -> Reply:
-        shown = values | {"now": self._database.now(), "hidden_notes": self._hidden}
+        shown = values | {"hidden_notes": self._hidden}
         if view.is_fragment:
             self._poller.touch()
         return Reply(template, shown, is_fragment=view.is_fragment)

@@ -115,7 +115,6 @@ class Pages:
             "waiting": _sum(waiting, has_more=len(waiting) >= SHOWN),
             "letters": _sum(snapshot.origins.values(), has_more=bool(snapshot.further.queues)),
             "counted": looks.COUNTED,
-            "now": self._database.now(),
             "title": "Overview",
         }
         return self._reply(view, "overview.html", values)
@@ -285,7 +284,6 @@ class Pages:
             "died_at": times.get("JMS_jmsql_DeadLetterTime"),
             "first_failure": times.get("JMS_jmsql_FirstFailure"),
             "is_letter": "JMS_jmsql_DeadLetterReason" in letter,
-            "now": self._database.now(),
             "rights": self.rights(),
             "retried": self._retries(found.header.message_id) if "JMS_jmsql_DeadLetterReason" in letter else [],
             "has_result": found.header.message_id and self._database.read(has_result(found.header.message_id)),
@@ -309,7 +307,6 @@ class Pages:
             "letters": [each for each in snapshot.dead_letters if origin in {"", each.group.origin}],
             "origin": origin,
             "cursor": urlencode({"origin": origin}) if origin else "",
-            "now": self._database.now(),
             "title": "Dead letters",
             "rights": self.rights(),
         }
@@ -320,7 +317,7 @@ class Pages:
         after = _number_after(view.query.get("after"), 2**63)
         values = self._poller.shared(("clients", after), lambda: self._clients(after))
         cursor = urlencode({"after": after}) if after else ""
-        shown = {"now": self._database.now(), "title": "Clients", "cursor": cursor}
+        shown = {"title": "Clients", "cursor": cursor}
         return self._reply(view, "clients.html", values | shown)
 
     def _clients(self, after: int) -> dict[str, Any]:
@@ -364,7 +361,6 @@ class Pages:
             "schedules": found[:_SCHEDULES],
             "further": len(found[_SCHEDULES:]),
             "rights": rights,
-            "now": self._database.now(),
             "title": "Schedules",
             "cursor": "",
         }
@@ -397,7 +393,6 @@ class Pages:
             "more": more,
             "message_id": message_id or "",
             "address": address,
-            "now": self._database.now(),
             "title": f"History of {visible(origin.uri)}",
         }
         return self._reply(view, "history.html", values)
@@ -477,7 +472,6 @@ class Pages:
             "target": f"{view.base}{address}/{action}",
             "back": _back(address, fields),
             "origin_page": [(name, fields.get(name)) for name in ("from", "origin") if fields.get(name)],
-            "now": self._database.now(),
         }
         return self._reply(view, "confirm.html", {**common, **values})
 
@@ -558,7 +552,6 @@ class Pages:
             "submission": new_submission(),
             "title": f"{_SCHEDULE_VERBS[action]}?",
             "verb": _SCHEDULE_VERBS[action],
-            "now": self._database.now(),
         }
         return self._reply(view, "confirm_schedule.html", values)
 

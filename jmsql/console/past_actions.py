@@ -42,7 +42,6 @@ class ActivityPages:
             "most_ids": _IDS_SHOWN,
             "place": _place,
             "query": urlencode,
-            "now": self._database.now(),
             "title": "Activity",
         }
         return Reply("activity.html", values)

@@ -61,7 +61,6 @@ class ResultPages:
             "suggested": self._database.read(queues_that_keep(_SUGGESTED)),
             "more": None if found.next is None else urlencode(kept | {"before": found.next}),
             "seconds_between": _seconds_between,
-            "now": self._database.now(),
             "title": "Results",
         }
         return Reply("results.html", values)
@@ -78,7 +77,6 @@ class ResultPages:
             ],
             "message_id": ends[0].summary.message_id,
             "seconds_between": _seconds_between,
-            "now": self._database.now(),
             "title": f"Result of {ends[0].summary.message_id}",
         }
         return Reply("result.html", values)
