@@ -98,9 +98,9 @@ class Lease:
         if shares_connections:
             pool.keep_one_more()
         self.link: NoLink | OwnLink = _NO_LINK
-        """The connection with its transaction. Written by `accept`, `lend` and `_giving_up`, in the thread or task that
-        uses the session; `accept` under `_taking`. The limit calls `accept` and `hand_over` too, in the task of the
-        session that gets the connection."""
+        """The connection with its transaction. Written by `accept`, `hand_over`, `lend` and `_giving_up`, in the thread
+        or task that uses the session; `accept` under `_taking`. The limit calls `accept` and `hand_over`, in the task
+        of the session that gets the connection."""
         self._is_closed = False
         """True if the session is closed or closing, and takes no other connection. Written by `close` alone."""
         self._uses = 0
@@ -271,7 +271,7 @@ class Lease:
                 may notify them, and writes no rows. The link has the `answer`.
         """
         link = self.link
-        if isinstance(link, NoLink) or link.driver.closed or self._is_closed:
+        if isinstance(link, NoLink) or link.driver.closed or self._is_closed or monotonic() > link.driver.trusted_until:
             link = self._connect()
         self._uses += 1  # as in `_keep_for`: each send and receipt comes here
         try:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+import jmsql
 from jmsql import AcknowledgeMode, Queue, Session
 from jmsql.admin import Administration
 from jmsql.testing import wait_for
 from tests.integration.client.server import SESSIONS, Server, with_parameters
 from tests.texts import receive_texts, send_texts
+
+MORE_THAN_A_BATCH = 501
+"""Messages of a transaction of which the first are inserted before its commit."""
 
 pytestmark = pytest.mark.usefixtures("used_long_ago")
 
@@ -53,6 +57,51 @@ def test_a_receive_after_another_takes_another_connection(
         if mode is AcknowledgeMode.AUTO:
             wait_for(lambda: server.rows("select from jmsql.messages") == [])
         server.terminate(SESSIONS)
+
+
+@pytest.mark.parametrize("mode", list(AcknowledgeMode))
+def test_next_browse_takes_another_connection(mode_session: Session, queue: Queue, server: Server) -> None:
+    with mode_session.create_browser(queue) as browser:
+        assert list(browser) == []
+        if mode_session.transacted:
+            mode_session.commit()
+        assert server.terminate(SESSIONS)
+        assert list(browser) == []
+
+
+@pytest.mark.parametrize("mode", list(AcknowledgeMode))
+def test_next_batch_takes_another_connection(mode_session: Session, queue: Queue, server: Server) -> None:
+    for name in ("first", "second"):
+        with jmsql.batch(mode_session, name, on_end=queue):
+            pass
+        if mode_session.transacted:
+            mode_session.commit()
+        assert server.terminate(SESSIONS) or name == "second"
+
+
+@pytest.mark.parametrize("mode", list(AcknowledgeMode))
+def test_next_send_under_a_condition_takes_another_connection(
+    mode_session: Session, others: Session, queue: Queue, server: Server
+) -> None:
+    for text in ("a", "b"):
+        assert jmsql.send(mode_session, queue, text, deduplication_id=text) is not None
+        if mode_session.transacted:
+            mode_session.commit()
+        assert server.terminate(SESSIONS)
+    assert sorted(receive_texts(others.create_consumer(queue), 2)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED])
+def test_an_insertion_before_the_commit_takes_another_connection(
+    mode_session: Session, others: Session, queue: Queue, server: Server
+) -> None:
+    with mode_session.create_producer(queue) as producer:
+        for text in ("a", "b"):
+            for _ in range(MORE_THAN_A_BATCH):
+                producer.send(mode_session.create_text_message(text))
+            mode_session.commit()
+            assert server.terminate(SESSIONS)
+    assert len(receive_texts(others.create_consumer(queue), 2 * MORE_THAN_A_BATCH)) == 2 * MORE_THAN_A_BATCH
 
 
 def test_an_administration_takes_another_connection(jmsql_clean_url: str, server: Server) -> None:
