@@ -172,6 +172,13 @@ def require_destination(destination: object) -> Destination:
     raise _refusal("a destination such as jmsql.Queue('orders')", destination)
 
 
+def required_destination(destination: object) -> Queue | Topic:
+    """Do the same, for type checkers that are to know that it is a queue or a topic."""
+    found = require_destination(destination)
+    assert isinstance(found, Queue | Topic)
+    return found
+
+
 def require_queue(destination: object) -> Queue:
     """Return a queue, which may be given as text, its name or ``queue://NAME``, or as the handler of its messages.
 

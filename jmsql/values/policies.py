@@ -1,12 +1,14 @@
 """Redelivery policies and visibility timeouts: decisions only, no I/O."""
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
+from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.timings import jitter as spread
-from jmsql.values.destinations import Queue
+from jmsql.values.destinations import AnyQueue, require_queue
 from jmsql.values.duration import seconds
 
 DEFAULT_DEAD_LETTER_QUEUE = "DLQ"
@@ -40,11 +42,11 @@ class RedeliveryPolicy:
         maximum_delay: The longest delay; None: any.
         jitter: The share of each delay by which it is made longer or shorter at random: 0 to 1. So messages that failed
             together do not come back together.
-        dead_letter_queue: The name of the queue for messages that were delivered `maximum_deliveries` times; None:
-            ``DLQ``.
+        dead_letter_queue: The queue for messages that were delivered `maximum_deliveries` times, or its name, or its
+            handler; None: ``DLQ``.
 
     Raises:
-        InvalidDestinationException: The name of the dead-letter queue cannot be one.
+        InvalidDestinationException: The dead-letter queue cannot be one, such as a topic.
         TypeError: A value is of the wrong type.
         ValueError: A value is out of its bounds, or a dead-letter queue is named which nothing would ever come to.
     """
@@ -54,7 +56,7 @@ class RedeliveryPolicy:
     multiplier: float = 1.0
     maximum_delay: float | timedelta | None = None
     jitter: float = 0.0
-    dead_letter_queue: str | None = None
+    dead_letter_queue: AnyQueue | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delay", seconds(self.delay, "delay"))
@@ -72,7 +74,8 @@ class RedeliveryPolicy:
         if self.maximum_delay is not None and self.maximum_delay < self.delay:  # type: ignore[operator] # see above
             raise ValueError(f"maximum_delay, {self.maximum_delay} s, is less than delay, {self.delay} s.")
         if self.dead_letter_queue is not None:
-            Queue(self.dead_letter_queue)
+            with suppress(IllegalStateException):  # until its router is included, a handler stays as it is given
+                object.__setattr__(self, "dead_letter_queue", require_queue(self.dead_letter_queue).name)
             if most is None:
                 raise ValueError(
                     f"Nothing would come to the dead-letter queue {self.dead_letter_queue!r}: say after how many "
@@ -93,6 +96,16 @@ class RedeliveryPolicy:
         except OverflowError:
             delay = longest
         return min(delay, _LONGEST) * (1 + self.jitter * spread.uniform(-1, 1))
+
+
+def dead_letter_queue_of(policy: RedeliveryPolicy) -> str | None:
+    """Return the name of a policy's dead-letter queue; None: the policy names none.
+
+    Raises:
+        IllegalStateException: It is given by a handler whose router no application includes yet.
+    """
+    given = policy.dead_letter_queue
+    return given if given is None or isinstance(given, str) else require_queue(given).name
 
 
 def delay_after_error(errors: int) -> float:

@@ -171,6 +171,7 @@ class Application(Router):
             dead_letter_hooks=self.dead_letter_hooks(handler, name, options.on_dead_letter),
             arounds=self.arounds,
             provides=provides,
+            application_listeners=self.listeners,
             reaches_transaction=options.transacted and (self.reaches_transaction or around is not None),
         )
 

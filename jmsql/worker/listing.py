@@ -11,6 +11,7 @@ from typing import Any
 
 from jmsql.messages.codecs.schemas import Schema
 from jmsql.store.schedules.definition import Schedule
+from jmsql.values.policies import dead_letter_queue_of
 from jmsql.values.ticks import Cron
 from jmsql.worker.handlers.bodies import body_schema
 from jmsql.worker.handlers.listener import Listener
@@ -51,9 +52,9 @@ def _document(listener: Listener, concurrency: int, schedules: Sequence[Schedule
         "own_concurrency": listener.concurrency,
         "coroutine": listener.is_async,
         "visibility_timeout": listener.visibility_timeout,
-        "redelivery": None if policy is None else asdict(policy),
+        "redelivery": None if policy is None else asdict(policy) | {"dead_letter_queue": dead_letter_queue_of(policy)},
         "no_retry_for": [f"{each.__module__}.{each.__qualname__}" for each in listener.no_retry_for],
-        "reply_to": None if listener.reply_to is None else str(listener.reply_to),
+        "reply_to": None if listener.reply_destination is None else str(listener.reply_destination),
         "keep_result": None if listener.keep_result is None else listener.keep_result.seconds,
         "schedules": [_schedule(each) for each in schedules if each.destination == listener.destination],
         "body": _name(listener.body),

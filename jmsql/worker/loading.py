@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jmsql.exceptions import JMSException
+from jmsql.exceptions import IllegalStateException, JMSException
 
 if TYPE_CHECKING:
     from jmsql.values.destinations import Destination
@@ -81,7 +81,7 @@ def load_application(reference: str) -> Application:
         raise RefusalError(f"{reference} has no listeners{_way_to_listeners(application, module_name, name)}")
     try:
         check_bodies(application.listeners, application.schedules)
-    except TypeError as error:
+    except (TypeError, IllegalStateException) as error:
         raise RefusalError(str(error)) from error
     if application.factory is not None and application.factory.client_id is not None:
         raise RefusalError(

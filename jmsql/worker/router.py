@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Literal, ParamSpec, TypeVar, Unpack
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, Unpack
 
 from jmsql.client._sync.administration.schedule_definition import make_schedule
-from jmsql.exceptions import InvalidDestinationException
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.public_names import set_module
 from jmsql.store.schedules.definition import Schedule
-from jmsql.values.destinations import AnyDestination, Destination, Queue, Topic, require_destination
+from jmsql.values.destinations import AnyDestination, Destination, HasDestination, Queue, Topic, required_destination
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy
 from jmsql.values.rates import AtMost, Rate
@@ -41,6 +41,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class _Declared(NamedTuple):
+    """A schedule as `Router.schedule` was given it."""
+
+    schedule: Schedule
+    handler: ListenerFunction[..., object] | None
+    """The handler of its messages; None: it names a destination."""
+
+
 @set_module("jmsql.worker")
 class Router:
     """Listeners of a part of an application, which includes it: `app.include(router)`.
@@ -51,7 +59,7 @@ class Router:
 
     def __init__(self) -> None:
         self._functions: list[tuple[ListenerFunction[..., object], str]] = []
-        self._schedules: list[tuple[Schedule, str]] = []
+        self._schedules: list[tuple[_Declared, str]] = []
         self._parents: list[tuple[Router, str]] = []
 
     def listener(
@@ -135,8 +143,8 @@ class Router:
                 f"The decorator of {name_of(destination)} names no destination: write @app.listener('orders')."
             )
         final = exception_classes(no_retry_for)
-        answers = None if reply_to is None else _destination(reply_to)
-        found = _destination(destination)
+        answers = None if reply_to is None else _reply_target(reply_to)
+        found = required_destination(destination)
 
         def register(handler: Callable[P, R]) -> ListenerFunction[P, R]:
             function = handler.function if isinstance(handler, ListenerFunction) else handler
@@ -207,6 +215,7 @@ class Router:
             InvalidDestinationException: It is not a destination.
             MessageFormatException: The body or a property cannot be encoded.
         """
+        handler = destination if isinstance(destination, ListenerFunction) else None
         if isinstance(destination, ListenerFunction):
             destination = destination.declared_destination
         elif callable(destination):
@@ -224,7 +233,7 @@ class Router:
             group=group,
             properties=properties,
         )
-        self._add([(schedule, "")])
+        self._add([(_Declared(schedule, handler), "")])
 
     def periodic(
         self,
@@ -285,11 +294,30 @@ class Router:
 
     @property
     def schedules(self) -> list[Schedule]:
-        """The schedules, with the prefixes that they have here."""
+        """The schedules, with the prefixes that they have here.
+
+        Raises:
+            IllegalStateException: A schedule is for a handler whose router no application includes, or several do under
+                other prefixes.
+        """
         return [
-            replace(each, name=prefix + each.name, destination=type(each.destination)(prefix + each.destination.name))
+            replace(each.schedule, name=prefix + each.schedule.name, destination=self._destination_of(each, prefix))
             for each, prefix in self._schedules
         ]
+
+    def _destination_of(self, declared: _Declared, prefix: str) -> Queue | Topic:
+        """Return a schedule's destination: for a handler the one that it has here, perhaps by another prefix."""
+        handler = declared.handler
+        if handler is not None:
+            prefixes = [each for function, each in self._functions if function is handler]
+            # `periodic` makes the schedule where the handler is, so that both have the prefix of each `include`. A
+            # handler of another router has a prefix of its own: under the schedule's, no handler would get the ticks.
+            if prefix not in prefixes:
+                if len(prefixes) != 1:
+                    return _destination_elsewhere(declared.schedule, handler)
+                prefix = prefixes[0]
+        destination = declared.schedule.destination
+        return type(destination)(prefix + destination.name)
 
     def include(self, router: Router, prefix: str = "") -> None:
         """Add the listeners of a router, also those that it gets later.
@@ -326,23 +354,23 @@ class Router:
             self._register_with(parent, prefix, functions)
         self._functions += functions
 
-    def _add(self, schedules: Sequence[tuple[Schedule, str]]) -> None:
+    def _add(self, schedules: Sequence[tuple[_Declared, str]]) -> None:
         """Add schedules, each with the prefix that it has here, to this router and those that include it.
 
         Raises:
             ValueError: One of them has a schedule of that name.
         """
-        names = {prefix + each.name for each, prefix in self._schedules}
+        names = {prefix + each.schedule.name for each, prefix in self._schedules}
         for each, prefix in schedules:
-            if prefix + each.name in names:
-                raise ValueError(f"There is a schedule {prefix + each.name!r} already.")
+            if prefix + each.schedule.name in names:
+                raise ValueError(f"There is a schedule {prefix + each.schedule.name!r} already.")
         for parent, prefix in self._parents:
             self._add_to(parent, prefix, schedules)
         self._schedules += schedules
 
     @staticmethod
-    def _add_to(parent: Router, prefix: str, schedules: Sequence[tuple[Schedule, str]]) -> None:
-        parent._add([(schedule, prefix + inner) for schedule, inner in schedules])
+    def _add_to(parent: Router, prefix: str, schedules: Sequence[tuple[_Declared, str]]) -> None:
+        parent._add([(declared, prefix + inner) for declared, inner in schedules])
 
     @staticmethod
     def _register_with(
@@ -359,7 +387,14 @@ class Router:
         return f"<{type(self).__name__} {names or 'without listeners'}>"
 
 
-def _destination(destination: AnyDestination) -> Queue | Topic:
-    found = require_destination(destination)
-    assert isinstance(found, Queue | Topic)
-    return found
+def _destination_elsewhere(schedule: Schedule, handler: ListenerFunction[..., object]) -> Queue | Topic:
+    """Return the destination of a handler that another application has."""
+    try:
+        return handler.destination
+    except IllegalStateException as error:
+        raise IllegalStateException(f"The schedule {schedule.name!r}: {error}") from None
+
+
+def _reply_target(given: AnyDestination) -> Queue | Topic | HasDestination:
+    """Return a destination; a handler as it is, whose destination may be known later, as its router is included."""
+    return given if isinstance(given, ListenerFunction) else required_destination(given)

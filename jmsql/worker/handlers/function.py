@@ -362,7 +362,10 @@ class ListenerFunction(Generic[P, R_co]):
         different = {(listener.destination, owner.schema) for owner, listener in self._places}
         if len(different) > 1:
             found = ", ".join(sorted(f"{destination} ({schema})" for destination, schema in different))
-            raise IllegalStateException(f"{self.name} is in several places: {found}. Send with jmsql.send(…).")
+            raise IllegalStateException(
+                f"{self.name} is in several places: {found}. Name one of these destinations instead of the handler, as "
+                "in jmsql.send(…)."
+            )
         return self._places[-1]
 
     def __reduce__(self) -> str:

@@ -6,8 +6,8 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack, runtime_checkable
 
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.concurrency.functions import is_coroutine_function, refuse_coroutine_function, refuse_generator_function
@@ -20,9 +20,9 @@ from jmsql.public_names import set_module
 from jmsql.store.destinations.subscriptions import ChangeRefusedException
 from jmsql.store.receiving.progress import Progress
 from jmsql.store.schedules.definition import Schedule
-from jmsql.values.destinations import AnyDestination, Queue, Topic
+from jmsql.values.destinations import AnyDestination, Queue, Topic, required_destination
 from jmsql.values.outcomes import Reject, RejectBecause, RetryAfter
-from jmsql.values.policies import RedeliveryPolicy
+from jmsql.values.policies import RedeliveryPolicy, dead_letter_queue_of
 from jmsql.worker.handlers.bodies import body_schema as schema_of_body
 from jmsql.worker.handlers.dead_letters import DeadLetterHook
 from jmsql.worker.handlers.deadline import Deadline
@@ -56,6 +56,14 @@ DEFAULT_REDELIVERY = RedeliveryPolicy(
 """The policy if neither the listener nor the destination has one: attempts for about a day in all."""
 
 
+@runtime_checkable
+class HasListeners(Protocol):
+    """A registered handler, which is a listener of each application that has it."""
+
+    def has(self, listener: Listener) -> bool:
+        """Return True if a listener of an application is this one."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Listener(ListenerOptions):
     """A handler, and which messages it is called with."""
@@ -72,6 +80,44 @@ class Listener(ListenerOptions):
     """The classes that these may provide; None: any."""
     reaches_transaction: bool
     """True if the handler can do something in its message's transaction without asking for it by a parameter."""
+    application_listeners: Sequence[Listener] = field(repr=False, compare=False)
+    """All listeners of its application, also those that are registered later."""
+
+    @functools.cached_property
+    def reply_destination(self) -> Queue | Topic | None:
+        """The destination of replies to messages without a JMSReplyTo; None: there is none.
+
+        A handler stands for its destination in this application, also where another one includes its router, too.
+
+        Raises:
+            IllegalStateException: It is a handler whose router is included in no application, or under several
+                prefixes.
+        """
+        given = self.reply_to
+        if given is None or isinstance(given, Queue | Topic):
+            return given
+        # Asked as the worker starts, and not at the decorator: a router may be included after the one that names it.
+        found = [each for each in self.application_listeners if isinstance(given, HasListeners) and given.has(each)]
+        if len(found) == 1:
+            return found[0].destination
+        try:
+            return required_destination(given)
+        except IllegalStateException as error:
+            raise IllegalStateException(f"The reply_to of the handler {self.name}: {error}") from None
+
+    def resolve_handlers(self) -> None:
+        """Make sure that the destinations are known for which its options name handlers.
+
+        Raises:
+            IllegalStateException: The router of one of them is included in no application, or under several prefixes.
+        """
+        # Else the first reply, or the first dead letter, would fail, and with it the handler's work.
+        _ = self.reply_destination
+        if self.redelivery is not None:
+            try:
+                dead_letter_queue_of(self.redelivery)
+            except IllegalStateException as error:
+                raise IllegalStateException(f"The dead_letter_queue of the handler {self.name}: {error}") from None
 
     def verdict(self, error: BaseException) -> BaseException:
         """Return the error that the session gets for a message's failure."""

@@ -10,7 +10,7 @@ from typing import TypedDict
 from jmsql.exceptions import InvalidSelectorException
 from jmsql.selectors import Selector
 from jmsql.store.receiving.results import Keeping
-from jmsql.values.destinations import AnyDestination, Destination, Queue, Topic
+from jmsql.values.destinations import AnyDestination, Destination, HasDestination, Queue, Topic
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy, claim_duration
 from jmsql.values.rates import AtMost, ListenerLimit, Rate
@@ -40,7 +40,8 @@ class ListenerOptions:
     visibility_timeout: float | None
     no_retry_for: tuple[type[Exception], ...]
     timeout: float | None
-    reply_to: Queue | Topic | None
+    reply_to: Queue | Topic | HasDestination | None
+    """As it is given; a handler's destination is known once its router is included."""
     on_dead_letter: DeadLetterHook | None
     keep_result: Keeping | None
     """How long the results of its messages are kept; None: they are not."""

@@ -16,11 +16,13 @@ from jmsql import (
     InvalidDestinationException,
     MessageFormatException,
     Queue,
+    RedeliveryPolicy,
     Topic,
 )
 from jmsql.admin import Administration
 from jmsql.types import AnyDestination
 from jmsql.worker import Application, Router
+from jmsql.worker.handlers.body_checks import check_bodies
 from tests.integration.worker.conftest import PATIENCE
 
 app = Application()
@@ -110,7 +112,79 @@ def test_a_listener_replies_to_a_handler() -> None:
     def add(numbers: list[int]) -> int:
         return sum(numbers)
 
-    assert app.listeners[-1].reply_to == Queue("results")
+    assert app.listeners[-1].reply_destination == Queue("results")
+
+
+def parts() -> tuple[Router, Router]:
+    """Return a router whose handler names another's: for replies, dead letters, and the ticks of a schedule."""
+    ends, works = Router(), Router()
+
+    @ends.listener("ends")
+    def end(number: int) -> None:
+        pass
+
+    policy = RedeliveryPolicy(maximum_deliveries=1, dead_letter_queue=end)
+
+    @works.listener("works", reply_to=end, redelivery=policy)
+    def work(number: int) -> int:
+        if not number:
+            raise ValueError
+        return number
+
+    works.schedule("hourly", "@hourly", end, 5)
+    return ends, works
+
+
+async def test_a_handler_of_a_router_is_named_before_an_application_includes_it(
+    jmsql_factory: ConnectionFactory,
+) -> None:
+    ends, works = parts()
+    app = Application(jmsql_factory)
+    app.include(works)
+    app.include(ends, prefix="last.")
+    app.listeners = [each for each in app.listeners if works.has(each)]  # so that the messages stay there
+    factory = jmsql.asyncio.ConnectionFactory(jmsql_factory.url, timings=jmsql_factory.timings)
+    async with app.running(), await factory.create_context() as context:
+        producer = context.create_producer()
+        await producer.send("works", 1)
+        await producer.send("works", 0)
+        consumer = await context.create_consumer("last.ends")
+        assert {await consumer.receive_body(int, timeout=PATIENCE) for _ in range(2)} == {0, 1}
+    assert [each.destination for each in app.schedules] == [Queue("last.ends")]
+
+
+def test_a_handler_that_is_named_stands_for_its_queue_in_the_same_application() -> None:
+    ends, works = parts()
+    applications = {"a.": Application(), "b.": Application()}
+    for prefix, app in applications.items():
+        app.include(works)
+        app.include(ends, prefix)
+        assert app.listeners[0].reply_destination == Queue(f"{prefix}ends")
+        assert app.schedules[0].destination == Queue(f"{prefix}ends")
+    with pytest.raises(
+        IllegalStateException, match=r"dead_letter_queue of .*work: .*end is in several places: queue://a"
+    ):
+        applications["a."].listeners[0].resolve_handlers()
+
+
+async def test_an_application_with_an_unknown_handler_does_not_start() -> None:
+    _, works = parts()
+    app = Application()
+    app.include(works)
+    with pytest.raises(IllegalStateException, match=r"^The schedule 'hourly': .*end belongs to a Router"):
+        async with app.running():
+            pass
+    with pytest.raises(IllegalStateException, match=r"^The reply_to of the handler .*work: .*end belongs to a Router"):
+        check_bodies(app.listeners, [])
+
+
+def test_a_policy_takes_a_queue_and_its_handler_for_dead_letters() -> None:
+    for given in ("doubled", "queue://doubled", Queue("doubled"), note):
+        assert RedeliveryPolicy(3, dead_letter_queue=given).dead_letter_queue == "doubled"
+    with pytest.raises(InvalidDestinationException, match="Expected a queue"):
+        RedeliveryPolicy(3, dead_letter_queue=read)
+    with pytest.raises(InvalidDestinationException, match=r"once @app\.listener has registered it"):
+        RedeliveryPolicy(3, dead_letter_queue=unregistered)  # type: ignore[arg-type]
 
 
 def test_an_administration_takes_handlers_for_their_destinations(connection: Connection, jmsql_url: str) -> None:

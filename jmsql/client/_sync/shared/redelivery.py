@@ -39,7 +39,12 @@ from jmsql.store.rows.message_rows import Claim, MessageKey, MessageRow
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue
 from jmsql.values.outcomes import MAXIMUM_RETRIES, Interruption, Reject, RetryAfter
-from jmsql.values.policies import DEFAULT_DEAD_LETTER_QUEUE, MOST_INTERRUPTIONS, RedeliveryPolicy
+from jmsql.values.policies import (
+    DEFAULT_DEAD_LETTER_QUEUE,
+    MOST_INTERRUPTIONS,
+    RedeliveryPolicy,
+    dead_letter_queue_of,
+)
 from jmsql.values.postgresql_text import to_postgresql
 
 if TYPE_CHECKING:
@@ -182,11 +187,12 @@ class Redelivery:
         """
         if policy.maximum_deliveries is None:
             return Rules(policy, 0, 0)
-        if policy.dead_letter_queue not in {None, DEFAULT_DEAD_LETTER_QUEUE}:
-            named = self._destinations.look_up(Queue(policy.dead_letter_queue))
+        name = dead_letter_queue_of(policy)
+        if name is not None and name != DEFAULT_DEAD_LETTER_QUEUE:
+            named = self._destinations.look_up(Queue(name))
             of_queue = (self._of_queue(queue_id)).rules
             if of_queue is None or of_queue.dead_letter_queue_id != named:
-                self._require_access(policy.dead_letter_queue, named)
+                self._require_access(name, named)
             return Rules(policy, named, named)
         try:
             return Rules(policy, 0, self._destinations.look_up(Queue(DEFAULT_DEAD_LETTER_QUEUE)))

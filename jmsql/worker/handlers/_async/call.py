@@ -491,7 +491,7 @@ class HandlerCall(AnyCall):
         if message.has_next_steps:
             await self._continue(message, result)
             return
-        destination = message.jms_reply_to or self.listener.reply_to
+        destination = message.jms_reply_to or self.listener.reply_destination
         if destination is None:
             if self.listener.keep_result is None:
                 self.listener.warn_of_lost_reply()
