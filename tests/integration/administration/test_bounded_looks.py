@@ -14,7 +14,7 @@ import jmsql
 from jmsql import Queue, Topic
 from jmsql.admin import Administration, BoundedCount, BrowsedMessage, OverviewOrder, Place
 from jmsql.store.administration import looks
-from jmsql.testing import receive_all
+from jmsql.testing import receive_all, wait_for
 from tests.integration.access.role_kinds import PASSWORD, roles_of_each_kind
 from tests.leadership import SUSPEND_MAINTENANCE
 
@@ -111,7 +111,7 @@ class TestOverview:
             session = connection.create_session(acknowledge_mode=jmsql.AcknowledgeMode.CLIENT)
             connection.start()
             consumer = session.create_consumer(ORDERS)
-            assert consumer.receive(timeout=5) is not None
+            assert consumer.receive(timeout=60) is not None
             with psycopg.connect(jmsql_clean_url) as database:
                 database.execute(SUSPEND_MAINTENANCE)  # which would remove what has expired
                 database.execute("update jmsql_internal.message set jms_expiration = 1 where sequence = "
@@ -303,8 +303,9 @@ class TestChosenPlaces:
         with jmsql_factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
             consumer = context.create_consumer(ORDERS)
             for _ in range(3):
-                assert consumer.receive(timeout=5) is not None
+                assert consumer.receive(timeout=60) is not None
                 context.rollback()
+            wait_for(lambda: administration.depth("DLQ").number == 3)  # maintenance may have to move one
         send(jmsql_factory, "DLQ", "no dead letter")
         *letters, other = places(administration, "DLQ")
         retried = administration.retry(places=[letters[0], letters[2], other])
@@ -326,8 +327,9 @@ class TestChosenPlaces:
             with jmsql_factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
                 consumer = context.create_consumer(ORDERS)
                 for _ in range(2):
-                    assert consumer.receive(timeout=5) is not None
+                    assert consumer.receive(timeout=60) is not None
                     context.rollback()
+                wait_for(lambda: administration.depth("DLQ").number == 2)  # maintenance may have to move one
             gone, kept = administration.browse("DLQ")
             if action == "move":
                 assert administration.move("DLQ", orders, places=[gone.delivery.place]) == 1

@@ -122,6 +122,7 @@ def test_messages_of_a_subscription_go_back_to_it_alone(
     send_texts(others, Topic("prices"), "x" * 5000)
     assert receive(desk).get_body(str) == "x" * 5000
     session.rollback()
+    wait_for(lambda: administration.depth("DLQ").number == 1)  # maintenance may have to move it
     assert administration.retry() == ({"topic://prices (desk)": 1}, 0, {})
     assert [len(text) for text in receive_texts(desk, 1) + receive_texts(other, 1)] == [5000, 5000]
     session.commit()
@@ -204,10 +205,9 @@ def test_nothing_is_lost_or_doubled_when_many_bury_at_once(
         thread.start()
     for thread in failing:
         thread.join()
-    rows = server.rows(
-        "select count(*), count(distinct body), min(deliveries), max(deliveries) from jmsql.dead_letters"
-    )
-    assert rows == [(count, count, 2, 2)]
+    rows = "select count(*), count(distinct body), min(deliveries), max(deliveries) from jmsql.dead_letters"
+    # Maintenance may be moving one at the moment, so that the rollback leaves it to that.
+    wait_for(lambda: server.rows(rows) == [(count, count, 2, 2)])
     assert server.rows("select count(*) from jmsql_internal.message") == [(count,)]
     assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
     assert administration.retry().returned == {"queue://orders": count}
