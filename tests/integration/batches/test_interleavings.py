@@ -37,6 +37,11 @@ class Batches:
         connection.execute("set lock_timeout = '3s'")  # none waits for another
         return connection
 
+    def kill(self, connection: Connection) -> None:
+        """End a connection; its transaction has been rolled back afterwards."""
+        self.sql.execute("select pg_terminate_backend(%s, 60000)", (connection.info.backend_pid,))
+        connection.close()
+
     def open(self, members: int, sentinels: Collection[int] = ()) -> int:
         """Open a batch with so many messages, and leave it open. Chance makes the sentinels unless some are named."""
         with self.sql.transaction():
@@ -159,7 +164,7 @@ def test_the_callback_is_sent_once(batches: Batches, number: int, most: int, oth
             elif steps[each] == 1:
                 connection.execute(DECIDE)
             elif ends[each] == "kill":
-                connection.close()
+                batches.kill(connection)
                 connections[each] = batches.connect()
             elif ends[each] == "prepare" and what != MOVING:  # which has notified
                 prepared.append(f"{batch} {each}")
@@ -235,7 +240,7 @@ class Racer:
             prepared[name] = (ended, self._added)
             return 0, []
         if how == "kill":
-            self._connection.close()
+            self._batches.kill(self._connection)
             self._connection = self._batches.connect()
         else:
             self._connection.execute(how.encode())

@@ -14,6 +14,7 @@ import sqlalchemy
 
 import jmsql
 from jmsql import AcknowledgeMode, Connection, JMSException
+from jmsql.testing import wait_for
 from tests.background import Background
 from tests.integration.client.server import Server, with_parameters
 
@@ -31,11 +32,18 @@ def tables(jmsql_clean_url: str) -> Iterator[None]:
         database.execute("drop table change, handled")
 
 
+def connect(url: str) -> psycopg.Connection[Any]:
+    """Connect, even if the new connection is killed meanwhile."""
+    while True:
+        with suppress(psycopg.OperationalError):
+            return psycopg.connect(url)
+
+
 def change(url: str, seed: int, options: dict[str, Any]) -> int:
     """Change customers and ask for them to be handled; return how many transactions have committed."""
     chance = random.Random(seed)
     committed = 0
-    database = psycopg.connect(url)
+    database = connect(url)
     for _ in range(SENDS):
         try:
             for customer in chance.sample(range(KEYS), chance.choice([1, 1, 2])):
@@ -49,7 +57,7 @@ def change(url: str, seed: int, options: dict[str, Any]) -> int:
                 committed += 1
         except (JMSException, psycopg.Error):  # killed, or a deadlock
             database.close()
-            database = psycopg.connect(url)
+            database = connect(url)
     database.close()
     return committed
 
@@ -103,10 +111,14 @@ def test_the_last_handler_of_a_key_has_seen_the_last_change(
     over.set()
     for handler in handlers:
         handler.result()
-    # What was in the hands of a handler that was killed comes again; what waits for that is handled here.
-    handle(connection, mode, jmsql_clean_url, lambda: True)
+
+    def is_empty() -> bool:
+        # What was in the hands of a handler that was killed comes again; what waits for that is handled here.
+        handle(connection, mode, jmsql_clean_url, lambda: True)
+        return server.rows("select count(*) from jmsql_internal.message") == [(0,)]
+
+    wait_for(is_empty)
     assert min(committed) > 0
-    assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
     unseen = server.rows(
         "select customer, count(*), (select max(seen) from handled h where h.customer = c.customer) "
         "from change c group by customer"

@@ -23,7 +23,7 @@ from jmsql.admin import Administration
 from jmsql.embedded import start_server
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, attach
 from jmsql.store.wire._sync.runner import PsycopgRunner
-from jmsql.testing import receive_all
+from jmsql.testing import receive_all, wait_for
 from tests.background import Background
 from tests.integration.client.server import Server
 from tests.integration.topics.conftest import Connect
@@ -33,6 +33,9 @@ from tests.prepared_data import prepare_data
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
 NAME = "subscription"
+CONNECTED = """
+    select count(*) from jmsql_internal.connection
+    where client_id = %s and jmsql_internal.is_connected(connection_id)"""
 ATTACH = """
     insert into jmsql_internal.subscriber (queue_id, connection_id, consumers)
     select s.queue_id, c.connection_id, 1 from jmsql_internal.subscription s, jmsql_internal.connection c
@@ -129,9 +132,9 @@ def test_unsubscribing_leaves_nothing(reader: Connection, server: Server, topic:
 
 
 def test_one_consumer_at_a_time_across_processes(
-    jmsql_clean_url: str, connect: Connect, others: Session, topic: Topic
+    jmsql_clean_url: str, connect: Connect, others: Session, topic: Topic, server: Server
 ) -> None:
-    """A client identifier has one connection. When its process dies, both are free at once."""
+    """A client identifier has one connection. When its process dies, both are free as soon as the server sees it."""
     with remote_client(jmsql_clean_url, "reader") as first:
         assert first.subscribe_durably(topic, NAME) is None
         assert first.subscribe_durably(topic, NAME) == "IllegalStateException"
@@ -140,6 +143,7 @@ def test_one_consumer_at_a_time_across_processes(
         send_texts(others, topic, "a", "b", "c")
         assert first.receive(2) == ["a", "b"]
         first.kill()
+        wait_for(lambda: server.rows(CONNECTED, "reader") == [(0,)])
         consumer = connect("reader").create_session().create_durable_consumer(topic, NAME)
         received = sorted((receive(consumer) for _ in range(3)), key=lambda message: str(message.get_body(str)))
     assert texts_of(received) == ["a", "b", "c"]
