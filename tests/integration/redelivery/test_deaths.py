@@ -12,6 +12,7 @@ from tests.integration.client.server import SESSIONS, Server
 from tests.texts import receive, send_texts, texts_of
 
 HELD = 1
+PATIENCE = 60.0
 ORDERS = [
     *(
         Order(mode.name, mode.name, receives=HELD)
@@ -40,7 +41,7 @@ def test_each_death_counts_and_poison_goes_to_the_dead_letter_queue(
     kill_a_client_that_holds(jmsql_clean_url, *ORDERS, texts={"poison"})
     held = "select queue, delivery_count from jmsql.messages where body = 'poison' and state = 'ready' order by queue"
     counted = sorted((order.queue, 1) for order in ORDERS)
-    wait_for(lambda: server.rows(held) == counted, 20)
+    wait_for(lambda: server.rows(held) == counted, PATIENCE)
     assert server.rows("select distinct error_count from jmsql_internal.delivery") == [(0,)]  # nothing was raised
     for order in ORDERS:
         with others.create_browser(Queue(order.queue)) as browser:
@@ -52,7 +53,7 @@ def test_each_death_counts_and_poison_goes_to_the_dead_letter_queue(
     kill_a_client_that_holds(jmsql_clean_url, *ORDERS, texts={"poison"})
     dead = "select original_destination, deliveries, error from jmsql.dead_letters order by original_destination"
     error = "the client went away without acknowledging"
-    wait_for(lambda: len(server.rows(dead)) == len(ORDERS), 20)
+    wait_for(lambda: len(server.rows(dead)) == len(ORDERS), PATIENCE)
     assert server.rows(dead) == sorted((f"queue://{order.queue}", 2, error) for order in ORDERS)
     for order in ORDERS:
         left = receive_all(others.create_consumer(Queue(order.queue)))
@@ -73,7 +74,7 @@ def test_messages_fetched_with_a_poison_message_are_blamed_at_most_once(
 
     kill_a_client_that_holds(jmsql_clean_url, *orders, texts=set(texts[:5]))
     nobody_holds = "select count(*) from jmsql.messages where state = 'claimed'"
-    wait_for(lambda: server.rows(nobody_holds) == [(0,)], 20)
+    wait_for(lambda: server.rows(nobody_holds) == [(0,)], PATIENCE)
     batches = {}
     for order in orders:
         batches[order.queue] = found = [count for (count,) in server.rows(counts, order.queue)]
@@ -83,7 +84,7 @@ def test_messages_fetched_with_a_poison_message_are_blamed_at_most_once(
 
     singly = [Order(order.queue, order.mode, receives=1) for order in orders]
     kill_a_client_that_holds(jmsql_clean_url, *singly, texts={"1"})
-    wait_for(lambda: server.rows(nobody_holds) == [(0,)], 20)
+    wait_for(lambda: server.rows(nobody_holds) == [(0,)], PATIENCE)
     for order in orders:
         assert [count for (count,) in server.rows(counts, order.queue)] == [2, *batches[order.queue][1:]]
 
