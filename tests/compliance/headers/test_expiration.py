@@ -142,7 +142,7 @@ def test_message_that_expires_before_it_is_delivered_again_is_not_received_again
     connection: Connection, session: Session, queue: Queue, mode: AcknowledgeMode
 ) -> None:
     producer = session.create_producer(queue)
-    expiration = send(producer, session, "short", 1)
+    expiration = send(producer, session, "short", 3)
     receiving = session_of(connection, mode)
     assert receive_texts(receiving.create_consumer(queue), 1) == ["short"]
     wait_until(expiration)

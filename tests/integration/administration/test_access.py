@@ -447,7 +447,7 @@ def test_requests_and_replies(granted: dict[str, str], connect: Connect, server:
 
     consumer.message_listener = answer
     with TopicRequestor(asking.create_session(), PRICES) as requestor:
-        reply = requestor.request(session.create_text_message("?"), timeout=10)
+        reply = requestor.request(session.create_text_message("?"), timeout=60)
     assert reply is not None
     assert reply.get_body(str) == "17.5"
     asking.close()
@@ -490,10 +490,10 @@ def test_the_first_grant_survives_a_deadlock(
         other.execute("set deadlock_timeout = '1min'")  # the other one is ended
         other.execute("lock table jmsql_internal.queue in row exclusive mode")
         granting = threads.submit(administration.grant, ORDERS, roles["consumer"], receive=True)
-        wait_for(lambda: server.rows("select from pg_locks where not granted and mode = 'AccessExclusiveLock'"), 10)
+        wait_for(lambda: server.rows("select from pg_locks where not granted and mode = 'AccessExclusiveLock'"))
         other.execute("lock table jmsql_internal.message in row exclusive mode")
         other.commit()
-        granting.result(20)
+        granting.result(60)
     assert [summary.role for summary in administration.grants(ORDERS)] == [roles["consumer"]]
 
 
@@ -527,7 +527,7 @@ def test_the_first_grant_holds_up_no_session_while_a_transaction_stays_open(
             waited = waits
         assert not granting.done()
         long.commit()
-        granting.result(20)
+        granting.result(60)
     assert [summary.role for summary in administration.grants(ORDERS)] == [roles["consumer"]]
     assert server.rows("select relrowsecurity from pg_class where oid = 'jmsql_internal.message'::regclass") == [
         (True,)
@@ -585,7 +585,7 @@ def test_a_receiving_role_gets_rid_of_poison(
         consumer.redelivery_policy = own
         if mode in {AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT}:
             for _ in range(2):
-                assert consumer.receive(timeout=5.0) is not None
+                assert consumer.receive(timeout=60.0) is not None
                 (its_session.rollback if mode is AcknowledgeMode.TRANSACTED else its_session.recover)()
         else:
             consumer.message_listener = _fail
@@ -753,10 +753,10 @@ def test_one_right_suffices_for_a_whole_life_of_messages(
     assert {"plain"} <= set(texts_of(browser)) <= {"plain", "late"}
 
     consumer = receiving.create_consumer(ORDERS)
-    received = [_kept(receiving, consumer.receive(timeout=10.0)) for _ in range(4)]
+    received = [_kept(receiving, consumer.receive(timeout=60.0)) for _ in range(4)]
     assert sorted(texts_of(received)) == ["late", "late", "plain", "plain"]
     expired = receiving.create_consumer(Queue("expired"))
-    assert [_kept(receiving, expired.receive(timeout=10.0)).get_body(str) for _ in range(2)] == ["expired"] * 2
+    assert [_kept(receiving, expired.receive(timeout=60.0)).get_body(str) for _ in range(2)] == ["expired"] * 2
     with receiving.create_producer(received[0].jms_reply_to) as replies:
         replies.send(receiving.create_text_message("reply"))
     if is_transacted:
@@ -767,7 +767,7 @@ def test_one_right_suffices_for_a_whole_life_of_messages(
         if is_transacted:
             sending.commit()
         for _ in range(2):
-            assert consumer.receive(timeout=5.0) is not None
+            assert consumer.receive(timeout=60.0) is not None
             (receiving.rollback if is_transacted else receiving.recover)()
         assert receive_texts(receiving.create_consumer(Queue("dead")), 1) == ["poison"]
     receiving.close()

@@ -152,9 +152,13 @@ def lock_in_one_subscription(
 
 
 def test_a_message_is_cancelled_if_one_of_its_copies_is_acknowledged_meanwhile(
-    administration: Administration, lock_in_one_subscription: tuple[str, Session], server: Server
+    administration: Administration,
+    lock_in_one_subscription: tuple[str, Session],
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cancelled, transacted = lock_in_one_subscription
+    monkeypatch.setattr("jmsql.client._sync.administration.administration._CANCEL_PATIENCE", 60.0)
 
     def commit() -> None:
         wait_for(lambda: len(server.rows("select from jmsql_internal.message")) == 1)

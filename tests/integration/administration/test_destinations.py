@@ -21,7 +21,7 @@ from jmsql import (
 from jmsql.admin import Administration
 from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
-from tests.texts import send_texts, texts_of
+from tests.texts import receive_texts, send_texts
 
 
 class TestOpening:
@@ -114,7 +114,7 @@ class TestSettings:
         expired = administration.create_queue("expired")
         administration.alter(queue, expiry_queue="expired")
         session.create_producer(queue).send(session.create_text_message("late"), time_to_live=0.01)
-        assert texts_of(receive_all(session.create_consumer(expired), timeout=5)) == ["late"]
+        assert receive_texts(session.create_consumer(expired), 1) == ["late"]
         administration.reset(queue, "expiry_queue")
         assert administration.destination(queue).settings == {}
         administration.alter(queue, expiry_queue=expired)

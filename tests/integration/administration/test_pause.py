@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import queue as standard_queue
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -9,17 +10,29 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, Message, Queue, Session, Topic, enlist
+from jmsql import AcknowledgeMode, Connection, Message, Queue, Session, Timings, Topic, enlist
 from jmsql.admin import Administration
-from jmsql.testing import receive_all, wait_for
+from jmsql.testing import FAST_TIMINGS, receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts, texts_of
 
 pytestmark = pytest.mark.usefixtures("maintenance_suspended")
 
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
-WOKEN_WITHIN = 0.9
-"""Seconds that are less than a consumer's longest pause between two looks at its queue."""
+POLL_INTERVAL = 60.0
+WOKEN_WITHIN = 50.0
+"""Seconds that are less than a consumer's pause between two looks at its queue."""
+
+
+@pytest.fixture
+def jmsql_timings() -> Timings:
+    """Only notifications wake consumers that wait."""
+    return dataclasses.replace(
+        FAST_TIMINGS,
+        minimum_poll_interval=POLL_INTERVAL,
+        maximum_poll_interval=POLL_INTERVAL,
+        shared_poll_interval=POLL_INTERVAL,
+    )
 
 
 @MODES
@@ -65,10 +78,10 @@ def test_resuming_wakes_waiting_consumers(
     others.create_producer(queue).send(message)
     consumer = mode_session.create_consumer(queue, selector)
     received: standard_queue.SimpleQueue[Message | None] = standard_queue.SimpleQueue()
-    thread = threading.Thread(target=lambda: received.put(consumer.receive(timeout=10)))
+    thread = threading.Thread(target=lambda: received.put(consumer.receive(timeout=60)))
     thread.start()
     with pytest.raises(standard_queue.Empty):
-        received.get(timeout=1.5)  # by now it looks once a second
+        received.get(timeout=1.5)  # by now it waits for a notification
     administration.resume(queue)
     assert received.get(timeout=WOKEN_WITHIN) is not None
     thread.join()

@@ -203,7 +203,7 @@ def test_dead_letters(
         administration.alter(orders, maximum_deliveries=1)
     assert session.create_consumer(orders).receive(0) is not None
     session.rollback()
-    wait_for(lambda: registry.get_sample_value("jmsql_dead_letters", {"destination": "DLQ"}) == 1.0, 30.0)
+    wait_for(lambda: registry.get_sample_value("jmsql_dead_letters", {"destination": "DLQ"}) == 1.0, 60.0)
 
 
 @pytest.mark.parametrize(("most", "shown"), [(3, 3.0), (None, 5.0)], ids=["bounded", "exact"])
@@ -272,10 +272,13 @@ def test_a_connection_that_was_lost_is_made_again(registry: CollectorRegistry, j
 
 def test_scrapes_at_the_same_time_share_a_look(registry: CollectorRegistry) -> None:
     seen: list[float | None] = []
-    threads = [
-        threading.Thread(target=lambda: seen.append(registry.get_sample_value("jmsql_measurement_duration_seconds")))
-        for _ in range(4)
-    ]
+    together = threading.Barrier(4)
+
+    def scrape() -> None:
+        together.wait(60)
+        seen.append(registry.get_sample_value("jmsql_measurement_duration_seconds"))
+
+    threads = [threading.Thread(target=scrape) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -90,7 +90,7 @@ def end(client: jmsql.JMSContext, destination: jmsql.Destination, *texts: str) -
     with client.create_consumer(destination) as consumer:
         for text in texts:
             client.create_producer().send(destination, text)
-            assert consumer.receive_body(str, timeout=10) == text
+            assert consumer.receive_body(str, timeout=60) == text
 
 
 def test_rows_say_how_each_message_left_its_destination(
@@ -131,7 +131,7 @@ def test_options_choose_a_queue_a_topic_a_subscription_or_all(
     client.create_producer().send(topic, "from the topic")
     for name in ("audit", "report"):
         with client.create_shared_durable_consumer(topic, name) as consumer:
-            assert consumer.receive(10) is not None
+            assert consumer.receive(60) is not None
 
     assert bodies(reader(queue="prices")) == ["from the queue"]
     assert bodies(reader(topic="prices")) == ["from the topic"] * 2
@@ -180,7 +180,8 @@ def test_selector_chooses(client: jmsql.JMSContext, administration: jmsql.admin.
     message = client.create_text_message("c")
     message.properties["color"] = "blue"
     client.create_producer().send(orders, message)
-    assert client.create_consumer(orders).receive(10) is not None
+    with client.create_consumer(orders) as consumer:  # whose end waits for the commit
+        assert consumer.receive(60) is not None
     assert bodies(reader(queue="orders", selector="color = 'blue'")) == ["c"]
     assert bodies(reader(selector="color is null", partitions="2")) == ["a", "b"]
 

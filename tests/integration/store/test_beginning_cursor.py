@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import runpy
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,8 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 
 from jmsql.store.wire import beginning_cursor
 from jmsql.store.wire.beginning_cursor import KNOWN_RELEASE, BeginningCursor
+from jmsql.testing import wait_for
+from tests.background import Background
 from tests.faults.proxy import CutPoint, CuttingProxy
 
 SELECT = "select %s::integer"
@@ -139,12 +140,19 @@ def test_a_lost_connection_is_an_operational_error(
     assert connection.closed
 
 
-def test_another_thread_interrupts_the_first_statement(connection: psycopg.Connection[Any]) -> None:
-    interruption = threading.Timer(0.1, connection.cancel_safe)
-    interruption.start()
+def test_another_thread_interrupts_the_first_statement(connection: psycopg.Connection[Any], jmsql_url: str) -> None:
+    sleeps = "select from pg_stat_activity where pid = %s and wait_event = 'PgSleep'"
+    process = connection.info.backend_pid
+
+    def interrupt() -> None:
+        with psycopg.connect(jmsql_url, autocommit=True) as other:
+            wait_for(lambda: other.execute(sleeps, [process]).fetchall())
+        connection.cancel_safe()
+
+    interruption = Background(interrupt)
     with pytest.raises(psycopg.errors.QueryCanceled):
         connection.execute(SLEEP, [60])
-    interruption.join()
+    interruption.result()
     assert states(connection) == (TransactionStatus.INERROR, PipelineStatus.OFF)
 
 

@@ -284,7 +284,7 @@ def test_a_commit_in_which_the_server_ends_the_connection_is_told_once(
 def test_an_interrupt_while_the_commit_is_waited_for_ends_no_more_than_the_wait(
     connection: WireConnection, transaction: WireRunner
 ) -> None:
-    at_each_commit(connection, "perform pg_sleep(0.5)")
+    at_each_commit(connection, "perform pg_sleep(60)")
     outcome = Outcome()
     transaction.run(INSERT.bind(number=1))
     transaction.connection.leave_commit(outcome.failed)

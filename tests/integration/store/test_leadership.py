@@ -72,7 +72,7 @@ def test_another_takes_over_soon_from_a_client_that_was_killed(client: Client, o
     assert lead(other, connect(other))
     other.connection.close()
     successor = connect(client)
-    wait_for(lambda: lead(client, successor), timeout=2.5)
+    wait_for(lambda: lead(client, successor), timeout=4.5)  # its lease would last for 5 s
 
 
 def test_another_takes_over_from_a_client_that_does_not_renew_it(client: Client, open_client: OpenClient) -> None:
@@ -197,7 +197,10 @@ def stranger(client: Client, open_client: OpenClient) -> Iterator[Client]:
     client.connection.execute("drop role maintaining_stranger")
 
 
-LOCKS = "select classid::bigint, objid::bigint, objsubid from pg_locks where locktype = 'advisory' and granted"
+HELD: LiteralString = """
+    from pg_locks where locktype = 'advisory' and granted
+    and database = (select oid from pg_database where datname = current_database())"""
+LOCKS = f"select classid::bigint, objid::bigint, objsubid {HELD}"
 TAKE = "select pg_advisory_lock(%(high)s::bigint << 32 | %(low)s::bigint)"
 
 
@@ -262,7 +265,7 @@ def test_row_of_a_client_is_seen_only_once_its_lock_is_held(client: Client, open
     number = connect(slow)
     leader = connect(client)
     assert client.rows("select connection_id from jmsql_internal.connection") == [(leader,)]
-    [(held,)] = client.rows("select count(*) from pg_locks where locktype = 'advisory' and granted")
+    [(held,)] = client.rows(f"select count(*) {HELD}")
     assert held == 2, "the lock is there before the row"
     Maintenance(InternalTimings()).run(client.runner, leader)
     slow.connection.commit()
