@@ -49,7 +49,8 @@ class Leading:
     def run(self, control: Runner) -> None:
         """Ask for the lease, if it is time to, and do the maintenance.
 
-        A failure of the maintenance keeps no due message from its move, and no consumer from its notification.
+        A failure of the maintenance keeps no due message from its move in this turn, and no consumer from its
+        notification. After it, `Service` puts both off.
         """
         control.run(self._clock.refresh())
         try:
