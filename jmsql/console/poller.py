@@ -133,6 +133,7 @@ class Poller:
             is_stale = self._database.now() - self._snapshot.taken_at > self._patience
             if is_stale and self._snapshot.error is None:
                 self._needed = max(self._needed, self._looks + 1)
+                self._changed.notify_all()  # ends the rest after a look that took long
             if self._looks < self._needed and self._snapshot.error is None:
                 self._changed.wait_for(lambda: self._looks >= self._needed or self._is_closed, timeout=_FIRST_LOOK)
             return self._snapshot

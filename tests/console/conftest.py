@@ -13,7 +13,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 import jmsql
-from jmsql.console import Console, Level, Visitor
+from jmsql.console import Console, Level, Visitor, poller
 from tests.console.http import Browsing
 from tests.console.serving import Served, served
 
@@ -26,6 +26,12 @@ ARGUMENTS = (
     "--disable-features=SpareRendererForSitePerProcess,BackForwardCache,PaintHolding,Translate,OptimizationHints",
 )
 ALICE, BOB = Visitor("alice", Level.OPERATE), Visitor("bob", Level.LOOK)
+
+
+@pytest.fixture(autouse=True)
+def waits_for_the_first_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has pages wait for the first look however long a slow machine takes for it."""
+    monkeypatch.setattr(poller, "_FIRST_LOOK", 60.0)
 
 
 @pytest.fixture
@@ -60,6 +66,7 @@ def chromium() -> Iterator[webdriver.Chrome]:
         for argument in (*ARGUMENTS, f"--user-data-dir={profile}"):
             options.add_argument(argument)
         driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+        driver.set_script_timeout(120)
         yield driver
         driver.quit()
 

@@ -40,11 +40,11 @@ def served(application: Any, prefix: str = "", port: int = 0, **settings: Any) -
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         try:
-            wait_for(lambda: server.started, timeout=20)
+            wait_for(lambda: server.started, timeout=60)
             yield Served(listening.getsockname()[1], server, prefix)
         finally:
             server.should_exit = True
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive()
             if isinstance(application, Console):
                 application.close()

@@ -154,7 +154,7 @@ def test_a_visitor_who_may_only_look_is_offered_nothing_and_refused(
         assert answer.status == 403
     assert "orders" in visitor.get(path).text
     with jmsql_factory.create_context() as context:
-        assert context.create_consumer(jmsql.Queue("orders")).receive(timeout=5) is not None
+        assert context.create_consumer(jmsql.Queue("orders")).receive(timeout=60) is not None
 
 
 def command(*words: str, **environment: str) -> str:
@@ -192,7 +192,7 @@ def test_command_prints_an_address_with_a_token_that_opens_it(jmsql_clean_url: s
             assert visitor.get("/", Host="evil.example").status == 400
         finally:
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) in {0, 130}
+            assert process.wait(60) in {0, 130}
 
 
 def test_names_of_visitors_are_escaped(serve: Serve) -> None:

@@ -221,7 +221,7 @@ def test_held_messages_stay_and_the_number_is_true(console: Browsing, jmsql_fact
     send(jmsql_factory, "orders", *map(str, range(5)))
     orders = console.find("orders")
     with jmsql_factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
-        received = context.create_consumer(ORDERS).receive(timeout=5)
+        received = context.create_consumer(ORDERS).receive(timeout=60)
         assert received is not None
         said = console.act(f"{orders}/purge", keys(console, orders, 0, 1, 2))
         assert said == "2 messages deleted. 1 stayed: a client holds them, or they are gone."

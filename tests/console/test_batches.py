@@ -31,7 +31,7 @@ def test_batches_are_shown_with_their_counts_and_messages(
         with jmsql.batch(connection, "nightly"):
             pass
         session = connection.create_session()
-        assert session.create_consumer("parts").receive(10) is not None
+        assert session.create_consumer("parts").receive(60) is not None
         fail_all(jmsql_factory, "broken", ValueError("no"))
         text = console.get("/batches").text
         assert "<b>" not in text

@@ -27,7 +27,7 @@ from starlette.requests import Request
 
 import jmsql
 from jmsql.admin import Administration
-from jmsql.console import Visitor
+from jmsql.console import Visitor, database
 from jmsql.testing import wait_for
 from tests.console.conftest import ALICE, BOB
 from tests.console.http import Browsing, message_paths
@@ -66,10 +66,10 @@ def fill(factory: jmsql.ConnectionFactory) -> None:
         context.commit()
     fail_all(factory, "payments", ConnectionError("the bank did not answer within 30 s"))
     with factory.create_context() as context:
-        assert context.create_consumer(jmsql.Queue("invoices")).receive(timeout=5) is not None
+        assert context.create_consumer(jmsql.Queue("invoices")).receive(timeout=60) is not None
         with jmsql.batch(context, f"import of {'a' * 200}", on_end="ends") as batch:
             batch.send_many("parts", ["a-f", "g-p", "q-z"])
-        assert context.create_consumer(jmsql.Queue("parts")).receive(timeout=5) is not None
+        assert context.create_consumer(jmsql.Queue("parts")).receive(timeout=60) is not None
     keep(factory.url or "", "invoices", "done", 3, value='{"pages":[1,2],"total":12.50}')
     keep(factory.url or "", "payments", "failed", error="Traceback\nConnectionError: the bank did not answer")
 
@@ -162,7 +162,14 @@ def follow(browser: webdriver.Chrome, element: WebElement) -> None:
     page = browser.find_element(By.TAG_NAME, "html")
     element.click()
     # While it leaves, Chromium may say of the page that it is no part of the document.
-    WebDriverWait(browser, 30, ignored_exceptions=[WebDriverException]).until(expected_conditions.staleness_of(page))
+    WebDriverWait(browser, 60, ignored_exceptions=[WebDriverException]).until(expected_conditions.staleness_of(page))
+
+
+def follow_found(browser: webdriver.Chrome, find: Callable[[], WebElement]) -> None:
+    """Click what is found in a part of a page that a newer one may replace at any moment."""
+    while True:
+        with suppress(StaleElementReferenceException):
+            return follow(browser, find())
 
 
 def complaints(browser: webdriver.Chrome) -> list[dict[str, Any]]:
@@ -207,7 +214,7 @@ def test_selector_and_search_that_are_hostile_are_text(
         browser.get(console.served.url(path))
         field = browser.find_element(By.CSS_SELECTOR, "input[name=selector]" if "dest" in path else "#q")
         field.send_keys("'\"><script>document.title='hacked'</script>", Keys.ENTER)
-        wait_for(lambda: "?" in browser.current_url, timeout=20)
+        wait_for(lambda: "?" in browser.current_url, timeout=60)
         assert browser.title != "hacked"
         assert "<script>" in browser.find_element(By.TAG_NAME, "main").text
         assert complaints(browser) == []
@@ -315,7 +322,11 @@ def test_a_selector_that_was_not_shown_limits_the_actions(
 
 
 def test_a_double_click_sends_once(
-    browser: webdriver.Chrome, serve: Serve, jmsql_factory: jmsql.ConnectionFactory, jmsql_clean_url: str
+    browser: webdriver.Chrome,
+    serve: Serve,
+    jmsql_factory: jmsql.ConnectionFactory,
+    jmsql_clean_url: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with Administration(jmsql_factory) as administration:
         administration.create_queue("orders")
@@ -325,6 +336,7 @@ def test_a_double_click_sends_once(
             methods.append(request.method)
             return ALICE
 
+        monkeypatch.setattr(database, "_LONGEST_LOCK_WAIT", 60.0)  # the second click may come late
         console = Browsing(serve(access=access))
         browser.get(console.served.url(f"{console.find('orders')}/send"))
         browser.find_element(By.ID, "text").send_keys("x")
@@ -336,9 +348,9 @@ def test_a_double_click_sends_once(
                 "const button = document.querySelector('form.confirm button');"
                 "for (const delay of [300, 800]) setTimeout(() => button.click(), delay)"
             )
-            wait_for(lambda: methods.count("POST") == 2, timeout=20)
+            wait_for(lambda: methods.count("POST") == 2, timeout=60)
             holder.rollback()
-        notice = WebDriverWait(browser, 30, ignored_exceptions=[WebDriverException]).until(
+        notice = WebDriverWait(browser, 60, ignored_exceptions=[WebDriverException]).until(
             expected_conditions.presence_of_element_located((By.CSS_SELECTOR, ".notice"))
         )
         assert "1 message was sent" in notice.text
@@ -364,7 +376,7 @@ def test_pages_are_worked_by_keyboard(
     page.send_keys("/")
     assert browser.switch_to.active_element.get_attribute("id") == "q"
     browser.switch_to.active_element.send_keys("shipments", Keys.ENTER)
-    wait_for(lambda: "/destinations/" in browser.current_url, timeout=20)
+    wait_for(lambda: "/destinations/" in browser.current_url, timeout=60)
     assert browser.find_element(By.TAG_NAME, "h1").text == "shipments"
     order = []
     for _ in range(40):
@@ -378,7 +390,7 @@ def test_pages_are_worked_by_keyboard(
     assert len(boxes) == 25
     assert all(each.is_selected() for each in boxes)
     browser.find_element(By.CSS_SELECTOR, "form.chosen button.danger").send_keys(Keys.ENTER)
-    wait_for(lambda: "/purge?" in browser.current_url, timeout=20)
+    wait_for(lambda: "/purge?" in browser.current_url, timeout=60)
     assert "25 messages of queue://shipments" in browser.find_element(By.TAG_NAME, "main").text
 
 
@@ -410,20 +422,20 @@ def test_page_stays_current_and_hidden_tabs_stop(
     assert "Nothing waits" in browser.find_element(By.ID, "live").text
     with jmsql_factory.create_context() as context:
         context.create_producer().send(jmsql.Queue("orders"), "x")
-    wait_for(lambda: "orders" in browser.find_element(By.ID, "live").text, timeout=30)
-    wait_for(lambda: browser.find_element(By.ID, "live-state").text.startswith("Live, "), timeout=30)
+    wait_for(lambda: "orders" in browser.find_element(By.ID, "live").text, timeout=60)
+    wait_for(lambda: browser.find_element(By.ID, "live-state").text.startswith("Live, "), timeout=60)
     requests = "return performance.getEntriesByType('resource').filter(each => each.name.includes('live=1')).length"
     window = browser.current_window_handle
     browser.execute_script(
         "Object.defineProperty(document, 'visibilityState', {get: () => window.shown || 'hidden', configurable: true})"
     )
-    wait_for(lambda: browser.execute_script("return !document.querySelector('.htmx-request')"), timeout=20)
+    wait_for(lambda: browser.execute_script("return !document.querySelector('.htmx-request')"), timeout=60)
     before = browser.execute_script(requests)
     # Longer than two intervals: nothing else shows that nothing happens.
     browser.execute_async_script("setTimeout(arguments[0], 5000)")
     assert browser.execute_script(requests) == before
     browser.execute_script("window.shown = 'visible'; document.dispatchEvent(new Event('visibilitychange'))")
-    wait_for(lambda: browser.execute_script(requests) > before, timeout=20)
+    wait_for(lambda: browser.execute_script(requests) > before, timeout=60)
     assert browser.current_window_handle == window
     assert complaints(browser) == []
 
@@ -445,7 +457,7 @@ def test_page_is_not_live_while_the_database_does_not_answer(
     with psycopg.connect(jmsql_clean_url, dbname="postgres", autocommit=True) as other:
         for path, text in (("/", "Not live: the database cannot be looked at"), ("/clients", "Not live: the database")):
             browser.get(console.served.url(path))
-            wait_for(lambda: said().startswith("Live, "), timeout=30)
+            wait_for(lambda: said().startswith("Live, "), timeout=60)
             allow(False)
             try:
                 other.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
@@ -469,7 +481,7 @@ def test_second_page_of_clients_stays_the_second(browser: webdriver.Chrome, serv
     assert browser.execute_script(rows) == 15
     with psycopg.connect(jmsql_clean_url) as database:
         database.execute("insert into jmsql_internal.connection (client_id, host, process_id) values ('last', 'h', 1)")
-    wait_for(lambda: "last" in browser.find_element(By.ID, "live").text, timeout=30)
+    wait_for(lambda: "last" in browser.find_element(By.ID, "live").text, timeout=60)
     assert browser.execute_script(rows) == 16
     assert "client 40" in browser.find_element(By.ID, "live").text
     assert "client 1 " not in browser.find_element(By.ID, "live").text
@@ -485,12 +497,13 @@ def test_page_lives_on_when_the_server_was_started_again(
     with served(Console(jmsql_factory, access=lambda _: ALICE)) as first:
         port = first.port
         browser.get(first.url("/"))
-    wait_for(lambda: "does not answer" in browser.find_element(By.ID, "live-state").text, timeout=30)
+    wait_for(lambda: "does not answer" in browser.find_element(By.ID, "live-state").text, timeout=60)
     assert "Nothing waits" in browser.find_element(By.ID, "live").text
     with jmsql_factory.create_context() as context:
         context.create_producer().send(jmsql.Queue("orders"), "x")
     with served(Console(jmsql_factory, access=lambda _: ALICE), port=port) as second:
-        follow(browser, wait_for(lambda: browser.find_elements(By.LINK_TEXT, "orders"), timeout=30)[0])
+        wait_for(lambda: browser.find_elements(By.LINK_TEXT, "orders"), timeout=60)
+        follow_found(browser, lambda: browser.find_element(By.LINK_TEXT, "orders"))
         follow(browser, browser.find_element(By.PARTIAL_LINK_TEXT, "Pause"))
         follow(browser, browser.find_element(By.CSS_SELECTOR, "form.confirm button"))
         assert browser.find_element(By.CSS_SELECTOR, ".notice").text == "queue://orders is paused."

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
 
 import jmsql
 from jmsql.admin import Administration
@@ -15,7 +16,7 @@ from jmsql.testing import wait_for
 from tests.console.http import Browsing
 from tests.console.kept_results import keep
 from tests.console.serving import Served
-from tests.console.test_browser import follow
+from tests.console.test_browser import follow, follow_found
 from tests.console.test_pages import fail_all
 
 pytestmark = pytest.mark.timeout(300)
@@ -66,16 +67,20 @@ def incident(factory: jmsql.ConnectionFactory) -> Iterator[None]:
         keep(factory.url or "", "orders", "failed", error="Traceback\nValueError: no such customer")
         fail_all(factory, "payments", ConnectionError("the bank did not answer"))
         with factory.create_context(session_mode=jmsql.AcknowledgeMode.CLIENT) as holder:
-            assert holder.create_consumer(jmsql.Queue("mails")).receive(timeout=30) is not None
+            assert holder.create_consumer(jmsql.Queue("mails")).receive(timeout=60) is not None
             wait_for(lambda: any(each.held and each.consumers for each in administration.now()))
             yield
 
 
 def clicked(browser: webdriver.Chrome, text: str) -> None:
     """Click the first link or button with this text, but none for chosen messages."""
-    found = browser.execute_script(CLICKABLE, text)
-    assert found, (text, browser.find_element(By.TAG_NAME, "main").text)
-    follow(browser, found[0])
+
+    def find() -> WebElement:
+        found: list[WebElement] = browser.execute_script(CLICKABLE, text)
+        assert found, (text, browser.find_element(By.TAG_NAME, "main").text)
+        return found[0]
+
+    follow_found(browser, find)
 
 
 def test_each_task_of_an_incident_takes_few_clicks(
@@ -99,7 +104,7 @@ def done(browser: webdriver.Chrome, step: str) -> bool:
         browser.find_element(By.NAME, name).send_keys(text)
         return False
     if step == "(first message)":
-        follow(browser, browser.find_element(By.CSS_SELECTOR, "tbody th a[href*='/messages/']"))
+        follow_found(browser, lambda: browser.find_element(By.CSS_SELECTOR, "tbody th a[href*='/messages/']"))
     elif step == "Search" and browser.find_elements(By.CSS_SELECTOR, "form.terms"):
         follow(browser, browser.find_element(By.CSS_SELECTOR, "form.terms button"))
     else:

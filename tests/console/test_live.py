@@ -97,7 +97,7 @@ def test_unchanged_parts_are_not_sent_again(quick: None, serve: Serve, jmsql_fac
         context.create_producer().send(ORDERS, "x")
         status, tag = live(visitor, "/")
         assert status == 200
-        wait_for(lambda: live(visitor, "/", live(visitor, "/")[1])[0] == 304, timeout=30)
+        wait_for(lambda: live(visitor, "/", live(visitor, "/")[1])[0] == 304, timeout=60)
         _, tag = live(visitor, "/")
         context.create_producer().send(ORDERS, "x")
 
@@ -105,7 +105,7 @@ def test_unchanged_parts_are_not_sent_again(quick: None, serve: Serve, jmsql_fac
             answer = visitor.get("/?live=1")
             return re.search(r'data-label="Messages" class="n">2<', answer.text) is not None
 
-        wait_for(shows_the_second, timeout=30)
+        wait_for(shows_the_second, timeout=60)
         assert live(visitor, "/", tag)[0] == 200
 
 
@@ -132,20 +132,27 @@ def test_server_is_not_queried_while_no_page_is_open(
     assert (asked, is_looking(), connections(jmsql_clean_url)) == ([], False, before)
     visitor = Browsing(served)
     wait_for(
-        lambda: visitor.get("/").status == 200 and is_looking() and connections(jmsql_clean_url) > before, timeout=30
+        lambda: visitor.get("/").status == 200 and is_looking() and connections(jmsql_clean_url) > before, timeout=60
     )
     assert asked
-    wait_for(lambda: not is_looking(), timeout=30)
+    wait_for(lambda: not is_looking(), timeout=60)
     number = len(asked)
-    wait_for(lambda: connections(jmsql_clean_url) == before, timeout=30)
+    wait_for(lambda: connections(jmsql_clean_url) == before, timeout=60)
     assert len(asked) == number
-    wait_for(lambda: visitor.get("/").status == 200 and is_looking(), timeout=30)
+    wait_for(lambda: visitor.get("/").status == 200 and is_looking(), timeout=60)
 
 
 @pytest.mark.parametrize("name", ["/", "orders"])
 def test_a_hundred_tabs_cost_what_one_costs(
-    serve: Serve, asked: list[bytes], jmsql_factory: jmsql.ConnectionFactory, name: str
+    monkeypatch: pytest.MonkeyPatch,
+    serve: Serve,
+    asked: list[bytes],
+    jmsql_factory: jmsql.ConnectionFactory,
+    name: str,
 ) -> None:
+    # However long they take to ask, no other interval begins.
+    monkeypatch.setattr(application, "INTERVAL", 3600.0)
+    monkeypatch.setattr(application, "PATIENCE", 3600.0)
     with jmsql_factory.create_context() as context:
         context.create_producer().send(ORDERS, "x")
     served = serve()
@@ -155,9 +162,7 @@ def test_a_hundred_tabs_cost_what_one_costs(
     with ThreadPoolExecutor(16) as tabs:
         answers = list(tabs.map(lambda _: Browsing(served).get(f"{path}?live=1").status, range(100)))
     assert answers == [200] * 100
-    counts = [statement for statement in asked if b"delayed_message" in statement]
-    # Two intervals have begun at the most while they asked, and the poller has looked for its own part.
-    assert len(counts) <= 12
+    assert [statement for statement in asked if b"delayed_message" in statement] == []
 
 
 def test_console_does_not_listen(serve: Serve, asked: list[bytes], jmsql_factory: jmsql.ConnectionFactory) -> None:
@@ -190,14 +195,14 @@ def test_first_page_after_a_pause_shows_the_present_state(
 ) -> None:
     visitor = Browsing(serve())
     assert "Nothing waits" in visitor.get("/").text
-    wait_for(lambda: not is_looking(), timeout=30)
+    wait_for(lambda: not is_looking(), timeout=60)
     with jmsql_factory.create_context() as context:
         context.create_producer().send(ORDERS, "x")
 
     def is_shown() -> bool:
         return "orders" in visitor.get("/").text
 
-    wait_for(is_shown, timeout=30)
+    wait_for(is_shown, timeout=60)
 
 
 def test_rates_are_those_of_the_clients(quick: None, serve: Serve, jmsql_factory: jmsql.ConnectionFactory) -> None:
@@ -209,7 +214,7 @@ def test_rates_are_those_of_the_clients(quick: None, serve: Serve, jmsql_factory
         def moves() -> bool:
             producer.send(ORDERS, "x")
             producer.send(ORDERS, "x")
-            assert consumer.receive(timeout=5) is not None
+            assert consumer.receive(timeout=60) is not None
             text = visitor.get("/?live=1").text
             rates = re.findall(r'data-label="(?:In|Out) /s" class="n">([\d.,]+)<', text)
             return len(rates) == 2 and all(float(rate.replace(",", "")) > 0 for rate in rates)

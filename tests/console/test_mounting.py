@@ -103,5 +103,5 @@ def test_mounted_console_ends_its_looks_by_itself(
     monkeypatch.setattr(module, "INTERVAL", 0.1)
     with served(in_fastapi(Console(jmsql_factory, access=lambda _: ALICE), "/jms"), "/jms") as where:
         visitor = Browsing(where)
-        wait_for(lambda: visitor.get("/").status == 200 and is_looking(), timeout=30)
-        wait_for(lambda: not is_looking(), timeout=30)
+        wait_for(lambda: visitor.get("/").status == 200 and is_looking(), timeout=60)
+        wait_for(lambda: not is_looking(), timeout=60)

@@ -20,7 +20,7 @@ def test_a_message_leads_to_its_holder_and_back(console: Browsing, jmsql_factory
     assert "Nobody receives" in console.get("/now").text
     send(jmsql_factory, "orders", "a", "b")
     with jmsql_factory.create_context(session_mode=jmsql.AcknowledgeMode.CLIENT) as context:
-        received = context.create_consumer(ORDERS, "color = 'a'").receive(timeout=30)
+        received = context.create_consumer(ORDERS, "color = 'a'").receive(timeout=60)
         assert received is not None
         with Administration(jmsql_factory) as administration:
             wait_for(lambda: any(each.consumers for each in administration.now()))

@@ -40,7 +40,7 @@ def fail_all(factory: jmsql.ConnectionFactory, queue: str, error: Exception) -> 
         session = connection.create_session()
         session.create_consumer(jmsql.Queue(queue)).message_listener = listen
         connection.start()
-        wait_for(lambda: administration.count(queue) == 0, timeout=30)
+        wait_for(lambda: administration.count(queue) == 0, timeout=60)
 
 
 @pytest.mark.parametrize("wrong_by", [-7200.0, 7200.0], ids=["slow", "fast"])
@@ -70,7 +70,7 @@ def test_overview_says_what_its_sums_leave_out(console: Browsing, jmsql_factory:
     with psycopg.connect(jmsql_factory.url or "") as database:
         for _ in range(1001):
             jmsql.send(database, ORDERS, "x")
-    wait_for(lambda: "1,001+" in words(console.get("/").text), timeout=30)
+    wait_for(lambda: "1,001+" in words(console.get("/").text), timeout=60)
     shown = words(console.get("/").text)
     assert "+ stands for more: of each destination, at most 1,000 messages are counted." in shown
 
@@ -283,7 +283,7 @@ def test_message_that_is_gone_is_said_to_be_gone(console: Browsing, jmsql_factor
     with jmsql_factory.create_context() as context:
         context.create_producer().send(ORDERS, "x")
         [path] = message_paths(console.get(console.find("orders")).text)
-        assert context.create_consumer(ORDERS).receive(timeout=5) is not None
+        assert context.create_consumer(ORDERS).receive(timeout=60) is not None
     answer = console.get(path)  # once the context is closed, the commit of the receive is answered
     assert answer.status == 404
     assert "not there any more" in answer.text
@@ -314,7 +314,7 @@ def test_clients_page_shows_held_messages_and_open_transactions(
         connection.start()
         holding = connection.create_session(acknowledge_mode=jmsql.AcknowledgeMode.CLIENT)
         holding.create_producer(ORDERS).send(jmsql.Message())
-        assert holding.create_consumer(ORDERS).receive(timeout=5) is not None
+        assert holding.create_consumer(ORDERS).receive(timeout=60) is not None
         transacted = connection.create_session(transacted=True)
         transacted.create_producer(ORDERS).send(jmsql.Message())
         transacted.database.exec_driver_sql("select 1")
@@ -331,7 +331,7 @@ def test_history_shows_acknowledged_messages(console: Browsing, jmsql_factory: j
         for number in range(3):
             context.create_producer().send(ORDERS, f"number {number}")
         consumer = context.create_consumer(ORDERS)
-        received = [consumer.receive(timeout=5) for _ in range(3)]
+        received = [consumer.receive(timeout=60) for _ in range(3)]
     path = f"{console.find('orders')}/history"
     assert re.findall(r"number \d", console.get(path).text) == ["number 2", "number 1", "number 0"]
     assert received[1] is not None
@@ -352,7 +352,7 @@ def hiding(serve: Serve, jmsql_factory: jmsql.ConnectionFactory) -> Browsing:
             message = context.create_text_message(SECRET)
             message.set_string_property("color", SECRET)
             context.create_producer().send(jmsql.Queue(name), message)
-        assert context.create_consumer(ORDERS).receive(timeout=5) is not None
+        assert context.create_consumer(ORDERS).receive(timeout=60) is not None
     fail_all(jmsql_factory, "payments", ValueError(SECRET))
     return Browsing(serve(hide_bodies=True))
 
@@ -493,11 +493,11 @@ def test_history_of_a_queue_goes_on_behind_that_of_a_topic_of_its_name(
         administration.subscribe(topic, "readers", shared=True)
     with jmsql_factory.create_context() as context:
         context.create_producer().send(ORDERS, "of the queue")
-        assert context.create_consumer(ORDERS).receive(timeout=5) is not None
+        assert context.create_consumer(ORDERS).receive(timeout=60) is not None
         readers = context.create_shared_durable_consumer(topic, "readers")
         for number in range(4):
             context.create_producer().send(topic, f"of the topic {number}")
-            assert readers.receive(timeout=5) is not None
+            assert readers.receive(timeout=60) is not None
     path = next(path for path in console.get("/search").ids.values() if "/destinations/" in path and "orders" in
                 words(console.get(path).text) and "Queue" in words(console.get(path).text))  # fmt: skip
     first = console.get(f"{path}/history")

@@ -95,7 +95,7 @@ def test_form_of_another_page_is_refused(
     answer = filled.post(path, filled.form(path), headers)
     assert answer.status == 403
     with jmsql_factory.create_context() as context:
-        assert context.create_consumer(jmsql.Queue("orders")).receive(timeout=5) is not None
+        assert context.create_consumer(jmsql.Queue("orders")).receive(timeout=60) is not None
 
 
 def test_form_without_its_key_is_refused(filled: Browsing) -> None:
@@ -117,7 +117,7 @@ def test_getting_a_page_changes_nothing(filled: Browsing, jmsql_factory: jmsql.C
         assert filled.get(f"{orders}/{action}").status == 200
     assert f"{orders}/resume" not in filled.get(orders).text  # the page of a paused queue has that button
     with jmsql_factory.create_context() as context:
-        assert context.create_consumer(jmsql.Queue("orders")).receive(timeout=5) is not None
+        assert context.create_consumer(jmsql.Queue("orders")).receive(timeout=60) is not None
 
 
 def test_only_known_hosts_are_answered(serve: Serve) -> None:

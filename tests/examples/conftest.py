@@ -81,7 +81,7 @@ def running(arguments: str, environment: dict[str, str], expected: set[int]) -> 
         yield process
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30.0) in expected
+        assert process.wait(60.0) in expected
 
 
 @pytest.fixture
@@ -89,13 +89,13 @@ def backend(example: Example, environment: dict[str, str]) -> Iterator[httpx2.Cl
     """A client of the running backend."""
     if example.preparation is not None:
         subprocess.run(
-            [sys.executable, "-m", *example.preparation.split()], cwd=ROOT, env=environment, check=True, timeout=60
+            [sys.executable, "-m", *example.preparation.split()], cwd=ROOT, env=environment, check=True, timeout=180
         )
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with (
         running(example.backend.format(port=port), environment, {0, -signal.SIGTERM}) as process,
-        httpx2.Client(base_url=f"http://127.0.0.1:{port}") as client,
+        httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as client,
     ):
 
         def answers() -> bool:
@@ -122,7 +122,7 @@ def worker(example: Example, environment: dict[str, str]) -> Callable[[], Abstra
             def is_ready() -> bool:
                 assert process.poll() is None, "The worker has ended."
                 try:
-                    return httpx2.get(f"http://127.0.0.1:{port}/ready").is_success
+                    return httpx2.get(f"http://127.0.0.1:{port}/ready", timeout=60.0).is_success
                 except httpx2.ConnectError:
                     return False
 

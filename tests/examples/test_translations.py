@@ -42,7 +42,7 @@ def test_a_translation_is_no_longer_than_the_original(name: str) -> None:
 
 def run(program: str, *arguments: str, environment: dict[str, str]) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-m", program, *arguments], cwd=ROOT, env=environment, check=True, timeout=60, stdout=-1
+        [sys.executable, "-m", program, *arguments], cwd=ROOT, env=environment, check=True, timeout=180, stdout=-1
     )
     return done.stdout.decode().splitlines()
 

@@ -54,7 +54,7 @@ def rows(witness: jmsql.Session) -> list[int]:
 def messages(witness: jmsql.Session) -> list[int]:
     # What a client could not release before it ended, because it was cut off, maintenance frees.
     claimed = sqlalchemy.text("select count(*) from jmsql_internal.delivery where claim_id is not null")
-    wait_for(lambda: witness.database.scalar(claimed) == 0, timeout=10)
+    wait_for(lambda: witness.database.scalar(claimed) == 0, timeout=60)
     with witness.create_consumer(QUEUE) as consumer:
         numbers = [number(message) for message in receive_all(consumer)]
         witness.commit()
@@ -113,7 +113,7 @@ def wait_for_the_end_of_what_was_cut(witness: jmsql.Session) -> None:
         witness.commit()  # the next look is to see what has changed
         return number == 0
 
-    wait_for(have_ended, timeout=30)
+    wait_for(have_ended, timeout=60)
 
 
 def test_a_transaction_sends_and_stores_together_or_not_at_all(
@@ -288,7 +288,7 @@ def test_messages_whose_claim_was_not_answered_are_delivered_again(
                     received.update([] if message is None else [number(message)])
                 return received == set(NUMBERS)
 
-            wait_for(has_all, timeout=30)
+            wait_for(has_all, timeout=60)
     messages(witness)
 
 

@@ -148,7 +148,7 @@ def test_clients_are_told_that_the_disk_is_full_and_go_on_when_there_is_room(rea
             shop.ship()
             sender.create_producer(Queue("others")).send(large)
             received = other.create_session(acknowledge_mode=AcknowledgeMode.CLIENT).create_consumer(Queue("others"))
-            assert received.receive(timeout=10) is not None
+            assert received.receive(timeout=60) is not None
             assert connection_ids == (connection._control.connection_id, other._control.connection_id)
         check_accounts(url)
 
@@ -172,5 +172,5 @@ def test_nothing_is_lost_or_doubled_when_the_server_itself_runs_out_of_room(reac
                     shop.give_up()
                 return error is None
 
-            wait_for(ships, timeout=30)
+            wait_for(ships, timeout=60)
         check_accounts(server.url)

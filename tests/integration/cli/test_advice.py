@@ -90,7 +90,7 @@ class World:
             session = connection.create_session(transacted=True)
             consumer = session.create_consumer(ORDERS)
             for _ in range(times):
-                assert consumer.receive(10) is not None
+                assert consumer.receive(60) is not None
                 session.rollback("broken")
 
     def findings(self, check: str) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ class World:
             exit_code, found = self.diagnose(check)
             return (exit_code, found) if any(each["health"] != "ok" for each in found) else None
 
-        diagnosis = wait_for(diagnosed, 30.0)
+        diagnosis = wait_for(diagnosed, 60.0)
         assert diagnosis is not None
         return diagnosis
 
@@ -233,7 +233,7 @@ def long_claim(world: World) -> None:
     world.extra = ["--longest-claim", "0"]
     world.run("send", "orders", "x")
     session = world.connect().create_session(acknowledge_mode=library.AcknowledgeMode.CLIENT)
-    assert session.create_consumer(ORDERS).receive(5) is not None
+    assert session.create_consumer(ORDERS).receive(60) is not None
 
 
 def in_doubt(world: World) -> None:
@@ -314,7 +314,7 @@ def dead_letter(world: World) -> None:
     world.run("send", "orders", "x")
     world.fail(1)
     world.connect()
-    wait_for(lambda: world.findings("dead letters"), 30.0)
+    wait_for(lambda: world.findings("dead letters"), 60.0)
 
 
 def no_schema(world: World) -> None:
@@ -351,7 +351,7 @@ def failing_schedule(world: World) -> None:
     world.execute("update jmsql_internal.configuration set automatic_creation = false")
     with library.ConnectionFactory(world.url).create_connection() as connection:
         connection.start()
-        wait_for(lambda: any("fails" in each["says"] for each in world.findings("schedules")), 30.0)
+        wait_for(lambda: any("fails" in each["says"] for each in world.findings("schedules")), 60.0)
 
 
 def schedule_that_no_worker_declares(world: World) -> None:
@@ -481,7 +481,7 @@ def test_following_the_advice_ends_the_finding(world: World, name: str, monkeypa
         world.follow(found[0]["advice"], advice.commands)
     if advice.does is not None:
         advice.does(world)
-    wait_for(lambda: not world.findings(advice.check), 30.0)
+    wait_for(lambda: not world.findings(advice.check), 60.0)
 
 
 MAKERS = {"_ok", "_note", "_problem"}

@@ -18,7 +18,7 @@ def dead(jmsql: Command, jmsql_factory: library.ConnectionFactory) -> None:
     with jmsql_factory.create_context(session_mode=library.AcknowledgeMode.TRANSACTED) as context:
         consumer = context.create_consumer(library.Queue("orders"))
         for text in ("a", "b"):
-            assert consumer.receive_body(str, timeout=5) == text
+            assert consumer.receive_body(str, timeout=60) == text
             context.rollback(ValueError(f"no {text}"))
 
 

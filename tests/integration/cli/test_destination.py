@@ -157,7 +157,7 @@ def test_a_queue_in_use_is_deleted_by_force(jmsql: Command, jmsql_factory: libra
     with jmsql_factory.create_connection() as connection:
         session = connection.create_session(acknowledge_mode=library.AcknowledgeMode.CLIENT)
         connection.start()
-        assert session.create_consumer(library.Queue("orders")).receive(timeout=5) is not None
+        assert session.create_consumer(library.Queue("orders")).receive(timeout=60) is not None
         assert "force" in jmsql("destination", "delete", "orders", "--yes").errors
         assert jmsql("destination", "delete", "orders", "--yes", "--force").exit_code == 0
 

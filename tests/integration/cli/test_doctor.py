@@ -418,7 +418,7 @@ def test_a_lock_is_not_waited_for_and_its_holder_is_named(
         waiter = threading.Thread(target=lock_queues, args=[waiting])
         waiter.start()
         blocked = "select true from pg_locks where pid = %s and not granted"
-        wait_for(lambda: watcher.execute(blocked, [waiting.info.backend_pid]).fetchone() is not None, 30.0)
+        wait_for(lambda: watcher.execute(blocked, [waiting.info.backend_pid]).fetchone() is not None, 60.0)
         blocking, blocked_too = findings(jmsql("doctor", "--json"), "locks")
         holder.rollback()
         waiter.join()
@@ -476,7 +476,7 @@ def test_a_selector_that_an_index_would_serve(
         session = connection.create_session()
         session.create_consumer(library.Queue("orders"), "color = 'blue'")
         session.create_consumer(library.Queue("orders"), "weight > 5")
-        wait_for(lambda: len(findings(jmsql("doctor", "--json"), "selectors")) == 2, 30.0)
+        wait_for(lambda: len(findings(jmsql("doctor", "--json"), "selectors")) == 2, 60.0)
         by_index, by_none = findings(jmsql("doctor", "--json"), "selectors")
         index = shlex.join(["jmsql", "destination", "index", "orders", "color = 'blue'"])
         assert f"`{index}`" in by_index["advice"]
@@ -504,7 +504,7 @@ def test_selectors_are_read_as_consumers_have_written_them(
             message.set_string_property("name", name)
             producer.send(message)
         counted = "select count(*) from jmsql_internal.consumer"
-        wait_for(lambda: database.execute(counted).fetchone() == (1,), 30.0)
+        wait_for(lambda: database.execute(counted).fetchone() == (1,), 60.0)
         database.execute(
             "insert into jmsql_internal.consumer (connection_id, queue_id, selector, consumers) "
             "select connection_id, queue_id, s, 1 from jmsql_internal.consumer, unnest(array['name =', ' ']) s"
@@ -526,7 +526,7 @@ def test_a_queue_without_a_consumer_is_a_finding(jmsql: Command, jmsql_factory: 
     assert "'orders' (3 messages" in found["says"]
     with jmsql_factory.create_connection() as connection:
         connection.create_session().create_consumer(library.Queue("orders"))
-        wait_for(lambda: findings(jmsql("doctor", "--json"), "consumers") == [], 30.0)
+        wait_for(lambda: findings(jmsql("doctor", "--json"), "consumers") == [], 60.0)
 
 
 def test_messages_that_go_on_failing(jmsql: Command, jmsql_factory: library.ConnectionFactory) -> None:
@@ -541,7 +541,7 @@ def test_messages_that_go_on_failing(jmsql: Command, jmsql_factory: library.Conn
         assert findings(jmsql("doctor", "--json"), "redelivery") == []
         session.rollback("broken")
         for _ in range(3):
-            assert consumer.receive(10) is not None
+            assert consumer.receive(60) is not None
             session.rollback("broken")
         [found] = findings(jmsql("doctor", "--json"), "redelivery")
         outcome = jmsql("doctor")
@@ -561,7 +561,7 @@ def test_dead_letters(jmsql: Command, jmsql_factory: library.ConnectionFactory) 
         session = connection.create_session(transacted=True)
         assert session.create_consumer(library.Queue("orders")).receive(0) is not None
         session.rollback(RuntimeError("the bank\x1b[2J is closed"))
-        wait_for(lambda: findings(jmsql("doctor", "--json"), "dead letters"), 30.0)
+        wait_for(lambda: findings(jmsql("doctor", "--json"), "dead letters"), 60.0)
         [found] = findings(jmsql("doctor", "--json"), "dead letters")
     sentence, _, letters = found["says"].partition("; ")
     assert sentence.startswith("1 message of queue://orders died within the last hour, all of RuntimeError: the bank")

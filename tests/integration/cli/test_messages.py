@@ -137,7 +137,7 @@ class TestSend:
             for line in ("one", "two"):
                 process.stdin.write(line.encode() + b"\n")
                 process.stdin.flush()
-                message = consumer.receive(timeout=30)
+                message = consumer.receive(timeout=60)
                 assert message is not None
                 assert message.get_body(str) == line
 
@@ -264,7 +264,7 @@ class TestBrowse:
         with jmsql_factory.create_connection() as connection:
             session = connection.create_session(acknowledge_mode=library.AcknowledgeMode.CLIENT)
             connection.start()
-            assert session.create_consumer(ORDERS).receive(timeout=5) is not None
+            assert session.create_consumer(ORDERS).receive(timeout=60) is not None
             states = [line["state"] for line in jmsql("browse", "orders", "--json").lines]
             assert states == ["claimed", "ready"]
         assert [line["delivery_count"] for line in jmsql("browse", "orders", "--json").lines] == [1, 0]

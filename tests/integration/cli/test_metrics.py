@@ -39,10 +39,10 @@ def test_they_are_shown_over_http_until_it_is_told_to_end(jmsql_clean_url: str) 
         assert process.stderr is not None
         address = re.search(r"http://\S+/metrics", process.stderr.readline())
         assert address is not None
-        with urllib.request.urlopen(address[0], timeout=30) as answer:
+        with urllib.request.urlopen(address[0], timeout=60) as answer:
             assert b"jmsql_database_up 1.0\n" in answer.read()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         assert process.stderr.read() == ""
 
 

@@ -52,7 +52,7 @@ class TestQueues:
         with jmsql_factory.create_connection() as connection:
             session = connection.create_session(acknowledge_mode=library.AcknowledgeMode.CLIENT)
             connection.start()
-            assert session.create_consumer(library.Queue("answers")).receive(timeout=5) is not None
+            assert session.create_consumer(library.Queue("answers")).receive(timeout=60) is not None
             answers, orders = jmsql("queues", "--json").document
             lines = jmsql("queues").text.splitlines()
         assert (answers["queue"], answers["claimed"], answers["ready"]) == ("answers", 1, 0)
@@ -98,7 +98,7 @@ class TestClients:
             connection.client_id = "warehouse"
             session = connection.create_session(acknowledge_mode=library.AcknowledgeMode.CLIENT)
             connection.start()
-            assert session.create_consumer(ORDERS).receive(timeout=5) is not None
+            assert session.create_consumer(ORDERS).receive(timeout=60) is not None
             [client] = jmsql("clients", "--json").document
             listing = jmsql("clients").text
         assert (client["client_id"], client["process_id"]) == ("warehouse", os.getpid())
@@ -130,7 +130,7 @@ class TestPurge:
         with jmsql_factory.create_connection() as connection:
             session = connection.create_session(acknowledge_mode=library.AcknowledgeMode.CLIENT)
             connection.start()
-            session.create_consumer(ORDERS).receive(timeout=5)
+            session.create_consumer(ORDERS).receive(timeout=60)
             session.recover()
         assert jmsql("purge", "orders", "--yes", "--json").document["deleted"] == 3
         assert database.execute("select count(*) from jmsql_internal.delivery").fetchone() == (0,)
@@ -158,7 +158,7 @@ class TestPurge:
         with jmsql_factory.create_connection() as connection:
             session = connection.create_session(transacted, library.AcknowledgeMode.CLIENT)
             connection.start()
-            held = session.create_consumer(ORDERS).receive(timeout=5)
+            held = session.create_consumer(ORDERS).receive(timeout=60)
             assert held is not None
             assert jmsql("purge", "orders", "--yes", "--json").document["deleted"] == 1
         assert jmsql("receive", "orders", "--all").text == "held\n"

@@ -50,7 +50,7 @@ class TestATopicAlone:
         with receiving(jmsql_clean_url, "topic://prices", "--selector", "color = 'blue'") as process:
             jmsql("send", "topic://prices", "red", "-p", "color=red")
             jmsql("send", "topic://prices", "blue", "-p", "color=blue")
-            output, errors = process.communicate(timeout=30)
+            output, errors = process.communicate(timeout=60)
         assert (process.returncode, output, errors) == (0, "blue\n", "")
         wait_for(lambda: database.execute("select count(*) from jmsql_internal.subscription").fetchone() == (0,))
 
@@ -62,7 +62,7 @@ class TestATopicAlone:
             assert process.stdout is not None
             lines = [json.loads(process.stdout.readline()) for _ in range(2)]
             process.send_signal(signal.SIGINT)
-            process.wait(timeout=30)
+            process.wait(timeout=60)
         assert [line["body"] for line in lines] == ["17.5", "17.5"]
         assert process.returncode == 130
         wait_for(lambda: database.execute("select count(*) from jmsql_internal.subscription").fetchone() == (0,))
@@ -132,7 +132,7 @@ class TestSubscribe:
         with jmsql_factory.create_connection() as connection:
             connection.client_id = "warehouse"
             connection.start()
-            message = connection.create_session().create_durable_consumer(PRICES, "audit", "weight > 1").receive(5)
+            message = connection.create_session().create_durable_consumer(PRICES, "audit", "weight > 1").receive(60)
         assert message is not None
         assert message.get_body(str) == "a"
 

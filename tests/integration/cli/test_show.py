@@ -67,7 +67,7 @@ def test_delayed_and_claimed_messages_are_found(jmsql: Command, jmsql_factory: l
         producer.delivery_delay = 600
         delayed = session.create_text_message("delayed")
         producer.send(delayed)
-        assert session.create_consumer(ORDERS).receive(timeout=5) is not None
+        assert session.create_consumer(ORDERS).receive(timeout=60) is not None
         states = [jmsql("show", str(each.jms_message_id), "--json").lines[0]["state"] for each in (claimed, delayed)]
     assert states == ["claimed", "delayed"]
 
@@ -80,7 +80,7 @@ def test_a_dead_letter_says_where_it_comes_from(jmsql: Command, jmsql_factory: l
         session = connection.create_session(transacted=True)
         connection.start()
         consumer = session.create_consumer(ORDERS)
-        assert consumer.receive(timeout=5) is not None
+        assert consumer.receive(timeout=60) is not None
         session.rollback()
         assert consumer.receive(timeout=0) is None
     [letter] = jmsql("show", message_id, "--json").lines

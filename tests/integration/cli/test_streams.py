@@ -33,7 +33,7 @@ def redirected(redirection: str, url: str, *arguments: str) -> subprocess.Comple
         capture_output=True,
         check=False,
         text=True,
-        timeout=60,
+        timeout=180,
         env=os.environ | {"JMSQL_URL": url},
     )
 
@@ -102,12 +102,12 @@ def test_metrics_are_shown_though_the_log_is_on_a_full_disk(jmsql_clean_url: str
             assert process.poll() is None
         finally:
             process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 def answers(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             return b"jmsql_database_up 1.0\n" in answer.read()
     except urllib.error.URLError:
         return False

@@ -40,8 +40,8 @@ def test_cancelling_says_by_its_exit_code_if_a_message_may_still_be_handled(
         jmsql_factory.create_context(session_mode=claiming) as holder,
         jmsql_factory.create_context(session_mode=transacted) as locker,
     ):
-        assert holder.create_consumer(library.Queue("orders"), "text = 'c'").receive(timeout=5) is not None
-        assert locker.create_consumer(library.Queue("orders"), "text = 'd'").receive(timeout=5) is not None
+        assert holder.create_consumer(library.Queue("orders"), "text = 'c'").receive(timeout=60) is not None
+        assert locker.create_consumer(library.Queue("orders"), "text = 'd'").receive(timeout=60) is not None
         asked = jmsql("cancel", held, "--json")
         assert (asked.exit_code, asked.document) == (0, {held: "asked"})
         partly = jmsql("cancel", alone, locked, UNKNOWN, "--json")

@@ -43,7 +43,7 @@ def _filled(jmsql: Command, jmsql_factory: library.ConnectionFactory, server: Se
         connection.client_id = "a-client-of-the-warehouse"
         connection.start()
         session = connection.create_session(transacted=True)
-        assert session.create_consumer(library.Queue(QUEUE)).receive(timeout=5) is not None
+        assert session.create_consumer(library.Queue(QUEUE)).receive(timeout=60) is not None
         session.rollback()
         assert session.create_consumer(library.Queue(QUEUE)).receive(timeout=0) is not None  # the other is buried
         wait_for(lambda: server.rows("select sum(consumers) from jmsql.consumers") == [(2,)])
@@ -94,7 +94,7 @@ def test_the_lines_of_an_error_are_kept_where_they_are_asked_for(
     with jmsql_factory.create_connection() as connection:
         connection.start()
         session = connection.create_session(transacted=True)
-        assert session.create_consumer(library.Queue(QUEUE)).receive(timeout=5) is not None
+        assert session.create_consumer(library.Queue(QUEUE)).receive(timeout=60) is not None
         session.rollback(RuntimeError("first\nsecond"))
     wait_for(lambda: jmsql("dead-letters", "--json").document)
     assert len(jmsql("dead-letters").text.splitlines()) == 2

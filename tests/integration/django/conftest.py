@@ -72,7 +72,7 @@ def handled(working: Work) -> Callable[..., None]:
     def handle(app: Any, condition: Callable[[], object], **options: Any) -> None:
         async def run() -> None:
             async with working(app, **options):
-                await asyncio.to_thread(wait_for, closing(condition), 30.0)
+                await asyncio.to_thread(wait_for, closing(condition), 60.0)
 
         asyncio.run(run())
 

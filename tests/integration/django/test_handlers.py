@@ -223,7 +223,7 @@ class TestTransaction:
     ) -> None:
         ended = []
 
-        @app.listener(ORDERS, timeout=0.5, redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=1))
+        @app.listener(ORDERS, timeout=2.0, redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=1))
         def order(body: str) -> None:
             article.objects.create(name=body)
             try:

@@ -26,7 +26,7 @@ def test_factory_without_a_url_uses_the_embedded_server_and_makes_its_schema(
     with jmsql.ConnectionFactory().create_context() as context:
         queue = context.create_queue("orders")
         context.create_producer().send(queue, "hello")
-        assert context.create_consumer(queue).receive_body(str, timeout=5) == "hello"
+        assert context.create_consumer(queue).receive_body(str, timeout=60) == "hello"
     server._uses.pop(data_directory).end()  # which else the end of the process would do
 
 

@@ -26,7 +26,7 @@ def test_prepared_transactions_survive_the_server(data_directory: Path, *, kille
             send_texts(connection.create_session(), queue, "a")
             session = connection.create_xa_session()
             session.tpc_begin(xid)
-            assert session.create_consumer(queue).receive(timeout=5) is not None
+            assert session.create_consumer(queue).receive(timeout=60) is not None
             session.tpc_prepare()
     if killed:
         kill_server(data_directory)

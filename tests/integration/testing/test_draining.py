@@ -282,7 +282,7 @@ async def test_a_worker_does_the_same(app: Application, url: sqlalchemy.URL) -> 
             return observer.execute("select count(*) from jmsql.messages where queue = 'notes'").fetchone() == (2,)
 
         async with worker.running(timings=WorkerTimings(check_interval=0.05)):
-            await asyncio.to_thread(wait_for, notes, 30)
+            await asyncio.to_thread(wait_for, notes, 60)
         assert await names(observer) == [("kite", 17), ("lantern", 17)]
 
 

@@ -32,4 +32,4 @@ def test_a_run_that_is_killed_leaves_no_server(number: signal.Signals, monkeypat
         directory = Path(address.split("host=")[1].split("&")[0].strip().replace("%2F", "/")).parents[1]
         server = int((directory / "postgresql" / "cluster" / "postmaster.pid").read_text().split()[0])
         run.send_signal(number)
-    wait_for(lambda: not Path(f"/proc/{server}").exists() and not directory.exists(), 30.0)
+    wait_for(lambda: not Path(f"/proc/{server}").exists() and not directory.exists(), 60.0)
