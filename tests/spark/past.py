@@ -45,7 +45,7 @@ def make_past(factory: jmsql.ConnectionFactory, database: psycopg.Connection[Any
             producer.send(price, prices)
         session.commit()
         for _ in range(8):
-            assert audit.receive(timeout=5) is not None
+            assert audit.receive(timeout=60) is not None
         session.commit()
     with jmsql.admin.Administration(factory) as administration, factory.create_context() as context:
         refused = administration.create_queue("refused", history=True)
@@ -73,7 +73,7 @@ def _take(
         consumer = session.create_consumer(queue)
         for count, end in ((fail_first, session.rollback), (number, session.commit)):
             for _ in range(count):
-                assert consumer.receive(timeout=5) is not None
+                assert consumer.receive(timeout=60) is not None
             end()
 
 
@@ -89,10 +89,10 @@ def _let_some_die(factory: jmsql.ConnectionFactory, database: psycopg.Connection
             producer.send(session.create_text_message("poison"))
             session.commit()
             for _ in range(2):
-                assert consumer.receive(timeout=5) is not None
+                assert consumer.receive(timeout=60) is not None
                 session.rollback(KeyError(mistake))
             wait_for(lambda number=number: database.execute(_DEAD).fetchone() == (number,))  # type: ignore[misc]
-        assert session.create_consumer(jmsql.Queue("DLQ"), "JMS_jmsql_Deliveries = 2").receive(timeout=5) is not None
+        assert session.create_consumer(jmsql.Queue("DLQ"), "JMS_jmsql_Deliveries = 2").receive(timeout=60) is not None
         consumer.close()
         for _ in range(2):
             producer.send(session.create_text_message("late"), time_to_live=0.01)

@@ -52,7 +52,7 @@ def shown(spark: SparkSession, url: str, output: Path) -> str:
     with jmsql.ConnectionFactory(url).create_context() as context, jmsql.admin.Administration(url) as administration:
         queue = administration.create_queue("jmsql_demo.flights", history=True)
         context.create_producer().send(queue, "of the demo before")
-        assert context.create_consumer(queue).receive(timeout=5) is not None
+        assert context.create_consumer(queue).receive(timeout=60) is not None
     result = CliRunner().invoke(
         application,
         ["--flights", str(FLIGHTS), "--output", str(output)],

@@ -71,7 +71,7 @@ def receive_two_of_three(session: Session, queue: Queue) -> None:
     if session.transacted:
         session.commit()
     consumer = session.create_consumer(queue)
-    assert [message.get_body(str) for _ in range(2) if (message := consumer.receive(timeout=5))] == ["a", "b"]
+    assert [message.get_body(str) for _ in range(2) if (message := consumer.receive(timeout=60))] == ["a", "b"]
 
 
 @pytest.mark.requirement("connection.close.resources")

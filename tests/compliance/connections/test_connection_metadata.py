@@ -30,7 +30,7 @@ def test_messages_have_exactly_the_listed_properties(connection: Connection, ses
     message.set_string_property("JMSXGroupID", "group")
     message.set_int_property("JMSXGroupSeq", 1)
     session.create_producer(queue).send(message)
-    received = session.create_consumer(queue).receive(timeout=5)
+    received = session.create_consumer(queue).receive(timeout=60)
     assert received is not None
     assert sorted(received.property_names) == sorted(connection.metadata.jmsx_property_names)
     for name in set(JMSX_PROPERTIES) - set(connection.metadata.jmsx_property_names):

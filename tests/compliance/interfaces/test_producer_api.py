@@ -65,7 +65,7 @@ def test_settings_are_those_of_one_producer(producer: MessageProducer, session: 
     other = session.create_producer(queue)
     assert {name: getattr(other, name) for name in DEFAULTS} == DEFAULTS
     producer.send(TextMessage("settings"))
-    received = session.create_consumer(queue).receive(timeout=5)
+    received = session.create_consumer(queue).receive(timeout=60)
     assert received is not None
     assert (received.jms_message_id, received.jms_timestamp) == (None, 0)
     assert (received.jms_delivery_mode, received.jms_priority) == (DeliveryMode.NON_PERSISTENT, 9)
@@ -145,7 +145,7 @@ def test_close_waits_for_sends_on_their_way(producer: MessageProducer, session: 
 
     def listener(message: Message, error: JMSException | None) -> None:
         entered.set()
-        go_on.wait(10)
+        go_on.wait(60)
         told.append((message.get_body(str), error))
 
     for text in "abc":

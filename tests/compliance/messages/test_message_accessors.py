@@ -57,7 +57,7 @@ def write(message: Message, kind: str, value: object) -> None:
 def sent(session: Session, queue: Queue, message: Message) -> Any:
     """The message as it is received."""
     session.create_producer(queue).send(message)
-    return session.create_consumer(queue).receive(timeout=5)
+    return session.create_consumer(queue).receive(timeout=60)
 
 
 # Properties

@@ -78,7 +78,7 @@ def test_listeners_of_two_sessions_run_side_by_side(connection: Connection, sess
     met: list[Message] = []
 
     def meet(message: Message) -> None:
-        both_run.wait(timeout=10)
+        both_run.wait(timeout=60)
         met.append(message)
 
     for queue in QUEUES[:2]:

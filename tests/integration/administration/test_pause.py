@@ -120,7 +120,7 @@ def test_earlier_deliveries_can_be_settled(
     transacted = connection.create_session(transacted=True)
     claiming = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
     assert receive_texts(transacted.create_consumer(queue), 1) == ["a"]
-    message = claiming.create_consumer(queue).receive(timeout=5)
+    message = claiming.create_consumer(queue).receive(timeout=60)
     assert message is not None
     administration.pause(queue)
     message.acknowledge()

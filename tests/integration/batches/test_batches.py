@@ -40,7 +40,7 @@ def progress(connection: Connection, batch: Batch) -> BatchProgress:
 
 def end_next(session: Session, queue: str = "parts") -> None:
     """Receive a message, and end it with the transaction."""
-    message = session.create_consumer(queue).receive(10)
+    message = session.create_consumer(queue).receive(60)
     assert message is not None
 
 
@@ -116,7 +116,7 @@ def test_a_consumer_that_ends_its_fetches_undoes_nothing_of_the_batch(
         send_texts(session, Queue("orders"), *"1234567")
     consumer = sender.create_consumer("orders")
     for _ in range(2):  # it fetches ahead then
-        assert consumer.receive(10) is not None
+        assert consumer.receive(60) is not None
     with jmsql.batch(sender, "import", on_end="ends") as batch:
         batch.send("parts", "one")
     if end == "close":

@@ -22,7 +22,7 @@ def fail(connection: Connection, queue: str = "parts") -> None:
     with connection.create_session(transacted=True) as session:
         consumer = session.create_consumer(queue)
         consumer.redelivery_policy = RedeliveryPolicy(maximum_deliveries=1, dead_letter_queue="DLQ")
-        assert consumer.receive(10) is not None
+        assert consumer.receive(60) is not None
         session.rollback("It is broken.")
 
 
@@ -176,7 +176,7 @@ def test_a_message_that_is_received_and_sent_again_is_in_no_batch(connection: Co
         jmsql.send(connection, "others", "apart")
     with jmsql.batch(connection, "import", on_end="ends") as batch:
         batch.send("parts", "one")
-    message = sender.create_consumer("parts").receive(10)
+    message = sender.create_consumer("parts").receive(60)
     assert message is not None
     sender.create_producer("others").send(message)
     sender.commit()

@@ -153,7 +153,7 @@ def test_a_chunk_of_several_batches_names_none(connection: Connection, jmsql_cle
 def test_nothing_is_added_once_the_message_of_the_handler_has_ended(connection: Connection, sender: Session) -> None:
     with jmsql.batch(connection, "import", on_end="ends") as batch:
         batch.send("parts", "one")
-    message = sender.create_consumer("parts").receive(10)
+    message = sender.create_consumer("parts").receive(60)
     assert message is not None
     own = jmsql.batch_of(sender, message)
     assert own is not None
@@ -174,9 +174,9 @@ async def test_batches_under_asyncio(jmsql_asyncio_factory: jmsql.asyncio.Connec
             await batch.send("parts", "one")
         assert (await batch.progress()).waiting == 1
         async with await context.create_consumer("parts") as consumer:
-            assert await consumer.receive(10) is not None
+            assert await consumer.receive(60) is not None
         async with await context.create_consumer("ends") as consumer:
-            assert await consumer.receive_body(dict, 10) == counts(total=1, done=1)
+            assert await consumer.receive_body(dict, 60) == counts(total=1, done=1)
         assert (await jmsql.asyncio.batch_progress(context, batch.id)).is_ended
 
 

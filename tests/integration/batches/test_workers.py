@@ -112,7 +112,9 @@ def test_maintenance_removes_members_that_are_done_then_the_batch(
     assert sql.execute("select count(*) from jmsql_internal.batch_member").fetchone() == (2 + 1,)
     assert progress(connection, batch) == jmsql.BatchProgress(3, 1, 0, 0, 2, 0, False, True)
     with sql.transaction():  # which keeps the control thread from removing the batch
-        sql.execute("update jmsql_internal.batch set ended_at = ended_at - interval '8 days' where ended_at is not null")
+        sql.execute(
+            "update jmsql_internal.batch set ended_at = ended_at - interval '8 days' where ended_at is not null"
+        )
         for most, removed in ((2, 2), (1000, 1), (1000, 0)):
             assert sql.execute("select jmsql_internal.remove_batches(%s)", (most,)).fetchone() == (removed,)
     assert sql.execute("select batch_id from jmsql_internal.batch").fetchall() == [(kept.id,)]

@@ -80,5 +80,5 @@ def dequeue(factory: jmsql.ConnectionFactory, queue: jmsql.Queue, number: int = 
         connection.start()
         consumer = session.create_consumer(queue)
         for _ in range(number):
-            assert consumer.receive(timeout=5) is not None
+            assert consumer.receive(timeout=60) is not None
         session.commit()

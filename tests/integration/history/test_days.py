@@ -283,7 +283,7 @@ def test_history_of_a_topic_goes_without_that_of_the_queue_of_the_same_name(
     with jmsql_factory.create_context() as context:
         consumer = context.create_shared_durable_consumer(topic, "all")
         context.create_producer().send(topic, "of the topic")
-        assert consumer.receive_body(str, timeout=5) == "of the topic"
+        assert consumer.receive_body(str, timeout=60) == "of the topic"
     assert _bodies(database) == ["of the queue", "of the topic"]
 
     assert administration.history.today() == NOON.date()
@@ -326,7 +326,7 @@ def test_a_topics_history_is_kept_as_long_as_the_topic_says(
         connection.start()
         consumer = session.create_consumer(topic)
         session.create_producer(topic).send(session.create_text_message("17.5"))
-        assert consumer.receive(timeout=5) is not None
+        assert consumer.receive(timeout=60) is not None
     assert _bodies(database) == ["17.5"]
     set_clock(NOON + timedelta(days=2))
 

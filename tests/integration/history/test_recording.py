@@ -30,7 +30,7 @@ def _automatically(factory: jmsql.ConnectionFactory, queue: jmsql.Queue) -> None
         connection.start()
         consumer = connection.create_session().create_consumer(queue)
         for _ in BODIES:
-            assert consumer.receive(timeout=5) is not None
+            assert consumer.receive(timeout=60) is not None
 
 
 def _claiming(mode: jmsql.AcknowledgeMode) -> Consume:
@@ -39,7 +39,7 @@ def _claiming(mode: jmsql.AcknowledgeMode) -> Consume:
             session = connection.create_session(mode)
             connection.start()
             consumer = session.create_consumer(queue)
-            messages = [consumer.receive(timeout=5) for _ in BODIES]
+            messages = [consumer.receive(timeout=60) for _ in BODIES]
             assert messages[-1] is not None
             messages[-1].acknowledge()
 
@@ -63,7 +63,7 @@ def _prepared(factory: jmsql.ConnectionFactory, queue: jmsql.Queue) -> None:
         consumer = session.create_consumer(queue)
         session.tpc_begin(session.xid(1, "history", "test"))
         for _ in BODIES:
-            assert consumer.receive(timeout=5) is not None
+            assert consumer.receive(timeout=60) is not None
         session.tpc_prepare()
         session.tpc_commit()
 
@@ -136,10 +136,10 @@ def test_rolled_back_receipts_are_not_recorded_and_their_deliveries_count(
         session = connection.create_session(transacted=True)
         connection.start()
         consumer = session.create_consumer(orders)
-        assert consumer.receive(timeout=5) is not None
+        assert consumer.receive(timeout=60) is not None
         session.rollback()
         assert database.execute(ENTRIES).fetchall() == []
-        assert consumer.receive(timeout=5) is not None
+        assert consumer.receive(timeout=60) is not None
         session.commit()
 
     assert database.execute("select delivery_count from jmsql.history").fetchall() == [(2,)]
@@ -153,9 +153,9 @@ def test_deliveries_of_claimed_messages_count(
         session = connection.create_session(acknowledge_mode=jmsql.AcknowledgeMode.CLIENT)
         connection.start()
         consumer = session.create_consumer(orders)
-        assert consumer.receive(timeout=5) is not None
+        assert consumer.receive(timeout=60) is not None
         session.recover()
-        message = consumer.receive(timeout=5)
+        message = consumer.receive(timeout=60)
         assert message is not None
         message.acknowledge()
 
@@ -176,7 +176,7 @@ def test_everything_of_a_message_is_recorded(
         message.jms_type = "order"
         session.create_producer(orders).send(message, priority=7)
         connection.start()
-        assert session.create_consumer(orders).receive(timeout=5) is not None
+        assert session.create_consumer(orders).receive(timeout=60) is not None
 
     [(past, entry)] = administration.history.messages(orders)
 
@@ -227,7 +227,7 @@ def test_dead_letters_are_recorded(
         connection.start()
         consumer = session.create_consumer(queue)
         for _ in range(2):
-            assert consumer.receive(timeout=5) is not None
+            assert consumer.receive(timeout=60) is not None
             session.rollback()
         wait_for(lambda: database.execute("select queue from jmsql.dead_letters").fetchall() == [("DLQ",)])
 
@@ -248,7 +248,7 @@ def test_an_open_consumer_hears_within_seconds_that_its_queue_keeps_history_now(
 
         def is_recorded() -> bool:
             producer.send(session.create_text_message("order"))
-            assert consumer.receive(timeout=5) is not None
+            assert consumer.receive(timeout=60) is not None
             return database.execute(ENTRIES).fetchall() != []
 
         assert not is_recorded()
@@ -286,7 +286,7 @@ class TestTopics:
             consumers = [session.create_durable_consumer(prices, name) for name in ("audit", "work")]
             session.create_producer(prices).send(session.create_text_message("17.5"))
             for consumer in consumers:
-                assert consumer.receive(timeout=5) is not None
+                assert consumer.receive(timeout=60) is not None
 
         statement = """
             select destination_type, destination, subscription, subscription_client_id, body
@@ -309,7 +309,7 @@ class TestTopics:
             consumers = [session.create_consumer(prices) for _ in range(2)]
             session.create_producer(prices).send(session.create_text_message(large))
             for consumer in consumers:
-                assert consumer.receive(timeout=5) is not None
+                assert consumer.receive(timeout=60) is not None
             # Maintenance takes a look at every body: one that nobody needs any more is gone.
             database.execute("insert into jmsql_internal.body (text_body) values ('unused')")
             wait_for(

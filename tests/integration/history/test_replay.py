@@ -31,7 +31,7 @@ def hours(
         for hour in range(-1, 25):
             set_clock(NOON + timedelta(hours=hour))
             producer.send(session.create_text_message(str(12 + hour)))
-            assert consumer.receive(timeout=5) is not None
+            assert consumer.receive(timeout=60) is not None
     administration.create_queue(AGAIN.name)
     return orders
 

@@ -153,7 +153,7 @@ def test_subscriptions_without_a_name_are_one_series(
     consumers = [session.create_consumer(prices) for _ in range(3)]
     session.create_producer(prices).send(session.create_message())
     session.create_producer(prices).send(session.create_message())
-    assert consumers[0].receive(10) is not None
+    assert consumers[0].receive(60) is not None
     registry = CollectorRegistry()
     collector = StoreCollector(jmsql_clean_url, count_limit=most)
     registry.register(collector)

@@ -316,14 +316,14 @@ def test_a_message_that_replaces_another_has_none_of_its_deliveries(
     consumer = sender.create_consumer("customers")
     send(connection, "one", coalesce_body="latest")
     for _ in range(2):
-        assert consumer.receive(10) is not None
+        assert consumer.receive(60) is not None
         sender.rollback(ValueError("It is broken."))
     send(connection, "two", coalesce_body="latest")
     assert (
         server.rows("select (select count(*) from jmsql_internal.delivery_outcome) from jmsql_internal.delivery") == []
     )
     consumer.redelivery_policy = RedeliveryPolicy(maximum_deliveries=1, dead_letter_queue="DLQ")
-    message = consumer.receive(10)
+    message = consumer.receive(60)
     assert message is not None
     assert (message.get_body(str), message.jms_redelivered, message.delivery_count) == ("two", False, 1)
     sender.commit()

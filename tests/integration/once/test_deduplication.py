@@ -137,7 +137,7 @@ def test_a_message_sent_again_takes_no_id(connection: Connection, jmsql_factory:
     jmsql.send(connection, "orders", "one", deduplication_id="payment 17")
     with connection.create_session(transacted=True) as session, Administration(jmsql_factory.url) as administration:
         consumer = session.create_consumer("orders")
-        message = consumer.receive(timeout=5)
+        message = consumer.receive(timeout=60)
         assert message is not None
         assert not message.property_exists(ID)
         session.create_producer("orders").send(message)

@@ -357,14 +357,14 @@ def test_a_message_keeps_why_the_commit_has_failed(
 
     if listens:
         consumer.message_listener = handle
-        wait_for(lambda: refusals, 30.0)
+        wait_for(lambda: refusals, 60.0)
     else:
         handle(receive(consumer))
     assert isinstance(refusals[0], TransactionRolledBackException)
     assert refusals[0].error_code == "25P02"
     assert "had failed before (division by zero), and the error was caught" in str(refusals[0])
     kept = "select delivery_count, strpos(last_error, 'division by zero') > 0, next_attempt > now() from jmsql.messages"
-    wait_for(lambda: server.rows(kept), 30.0)
+    wait_for(lambda: server.rows(kept), 60.0)
     [(count, has_reason, waits)] = server.rows(kept)
     assert (count >= 1, has_reason) == (True, True)
     assert bool(waits) is has_policy, "without a policy only errors that are given make a message wait"

@@ -63,7 +63,7 @@ async def test_a_worker_without_the_right_handles_messages_and_leaves_schedules_
             administration.send_scheduled("report")
             import asyncio
 
-            await asyncio.to_thread(wait_for, lambda: handled == ["report"], 30.0)
+            await asyncio.to_thread(wait_for, lambda: handled == ["report"], 60.0)
     [record] = [record for record in caplog.records if "schedules are not declared" in record.message]
     assert "declare_schedules" in record.message
     assert [record for record in caplog.records if record.name == "jmsql"] == []

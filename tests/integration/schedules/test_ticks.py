@@ -64,7 +64,7 @@ def test_a_receiver_gets_the_message_of_a_tick_at_once(
         connection.start()
         administration.set_schedule("report", timedelta(days=1), "reports", {"kind": "daily"})
         set_due("report", "0")
-        message = consumer.receive(20.0)
+        message = consumer.receive(60.0)
         assert message is not None
         assert message.get_body(dict) == {"kind": "daily"}
         assert message.get_string_property("JMS_jmsql_Schedule") == "report"
@@ -85,7 +85,8 @@ def test_ticks_of_a_week_without_clients_are_sent_as_the_schedule_says(
     fail(sql)
     set_due("report", "7 days 30 minutes")
     wait_for(
-        lambda: (administration.schedule("report").next_at or datetime.min.replace(tzinfo=UTC)) > datetime.now(UTC)
+        lambda: (administration.schedule("report").next_at or datetime.min.replace(tzinfo=UTC)) > datetime.now(UTC),
+        timeout=60,
     )
     assert administration.schedule("report").last_error is None, "also if the tick is left out"
     found = bodies(sql)
@@ -129,7 +130,7 @@ def test_without_overlap_a_tick_waits_for_the_end_of_the_last_message(
     with jmsql_factory.create_connection() as connection:
         connection.start()
         session = connection.create_session(transacted=True)
-        message = session.create_consumer("reports").receive(20.0)
+        message = session.create_consumer("reports").receive(60.0)
         assert message is not None
         left_out(2)  # it is being handled
         administration.send_scheduled("report")
@@ -153,12 +154,12 @@ def test_a_schedule_publishes_to_subscriptions_with_selectors(
         connection.start()
         administration.set_schedule("news", "@yearly", "topic://news", "go", properties={"color": "blue"})
         set_due("news", "0")
-        message = wanted.receive(20.0)
+        message = wanted.receive(60.0)
         assert message is not None
         assert message.get_string_property("JMS_jmsql_Schedule") == "news"
         assert message.jms_message_id == administration.schedule("news").last_message_id
         administration.send_scheduled("news")
-        assert wanted.receive(20.0) is not None
+        assert wanted.receive(60.0) is not None
         assert other.receive(0.05) is None
 
 

@@ -24,7 +24,7 @@ def queue(jmsql_factory: jmsql.ConnectionFactory, server: Server) -> Iterator[st
             message = context.create_text_message("two kites to Köln")
             message.jms_type = "größer"
             context.create_producer().send(context.create_queue("orders"), message)
-        assert context.create_consumer(context.create_queue("orders")).receive(10) is not None
+        assert context.create_consumer(context.create_queue("orders")).receive(60) is not None
     yield "orders"
     server.terminate("jmsql-spark-keeping-a-snapshot")
 

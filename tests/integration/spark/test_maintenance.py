@@ -55,7 +55,7 @@ def leader(jmsql_clean_url: str, connection: psycopg.Connection) -> Iterator[sub
 
 def modules_in_the_end(leader: subprocess.Popen[str]) -> list[str]:
     """End the leading client, and return the modules of Spark that it has loaded."""
-    output, _ = leader.communicate("\n", timeout=30)
+    output, _ = leader.communicate("\n", timeout=60)
     assert leader.returncode == 0
     return output.split()
 

@@ -39,7 +39,7 @@ class Replicated(NamedTuple):
             primary.commit()
             position = primary.execute("select pg_current_wal_flush_lsn()").fetchone()
             passed = "select pg_last_wal_replay_lsn() >= %s"
-            wait_for(lambda: standby.execute(passed, position).fetchone() == (True,), timeout=30)
+            wait_for(lambda: standby.execute(passed, position).fetchone() == (True,), timeout=60)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_queue_and_history_are_read_in_several_tasks_that_see_one_moment(replica
         with context.create_consumer(orders) as consumer:
             for number in range(20):
                 context.create_producer().send(orders, f"old {number}")
-                assert consumer.receive_body(str, 10) == f"old {number}"
+                assert consumer.receive_body(str, 60) == f"old {number}"
         for number in range(20):
             context.create_producer().send(orders, f"new {number}")
     replicated.wait()

@@ -73,7 +73,7 @@ def read(reader: StreamReader, start: Offset, end: Offset) -> list[str]:
 
 def receive(context: jmsql.JMSContext, count: int) -> list[str | None]:
     consumer = context.create_consumer(jmsql.Queue("orders"))
-    received = [consumer.receive_body(str, timeout=10) for _ in range(count)]
+    received = [consumer.receive_body(str, timeout=60) for _ in range(count)]
     context.commit()
     return received
 
@@ -134,10 +134,10 @@ def test_stream_hears_of_a_message_that_is_sent_while_it_waits(
     with driver() as reader:
         start = reader.initialOffset()
         assert reader.latestOffset(start, ALL) == start
-        heard.get(timeout=20)  # senders know that it waits
+        heard.get(timeout=60)  # senders know that it waits
         assert reader.latestOffset(start, ALL) == start
         send(context, "a")
-        heard.get(timeout=20)
+        heard.get(timeout=60)
         assert read(reader, start, reader.latestOffset(start, ALL)) == ["a"]
 
 
@@ -187,7 +187,7 @@ def test_frozen_batch_stays_when_its_driver_dies(context: jmsql.JMSContext, serv
         end = reader.latestOffset(start, ALL)
         reader.partitions(start, end)
     send(context, "b")
-    wait_for(lambda: server.rows("select count(*) from jmsql.clients where not connected") == [(0,)], timeout=20)
+    wait_for(lambda: server.rows("select count(*) from jmsql.clients where not connected") == [(0,)], timeout=60)
     assert receive(context, 1) == ["b"]
     with driver() as reader:
         assert read(reader, start, end) == ["a"]
@@ -226,13 +226,13 @@ def test_selector_and_consumers_share_the_queue(context: jmsql.JMSContext) -> No
         message.properties["even"] = number % 2 == 0
         context.create_producer().send(context.create_queue("orders"), message)
     context.commit()
-    locked = context.create_consumer(jmsql.Queue("orders"), "even").receive_body(str, timeout=10)
+    locked = context.create_consumer(jmsql.Queue("orders"), "even").receive_body(str, timeout=60)
     with driver(selector="even") as reader:
         start = reader.initialOffset()
         first = reader.latestOffset(start, ALL)
         assert (locked, read(reader, start, first)) == ("0", ["2"])
         context.rollback()
-        wait_for(lambda: reader.latestOffset(first, ALL) != first, timeout=20)
+        wait_for(lambda: reader.latestOffset(first, ALL) != first, timeout=60)
         assert read(reader, first, reader.latestOffset(first, ALL)) == ["0"]
 
 
@@ -404,7 +404,7 @@ def test_first_batch_comes_again_though_the_message_is_gone_that_it_begins_with(
 ) -> None:
     send(context, "a", "b")
     [(where,)] = server.rows("select message_id from jmsql.messages where body = 'a'")
-    assert context.create_consumer(jmsql.Queue("orders")).receive_body(str, timeout=10) == "a"
+    assert context.create_consumer(jmsql.Queue("orders")).receive_body(str, timeout=60) == "a"
     with driver(startingOffsets=where) as reader:
         end = reader.latestOffset(reader.initialOffset(), ALL)
         assert read(reader, reader.initialOffset(), end) == ["b"]
@@ -449,7 +449,7 @@ def test_connection_that_breaks_is_made_again(context: jmsql.JMSContext, server:
 
 def test_acknowledged_messages_are_counted(context: jmsql.JMSContext, server: Server) -> None:
     send(context, "a", "b", "c")
-    context.create_consumer(jmsql.Queue("orders")).receive(10)
+    context.create_consumer(jmsql.Queue("orders")).receive(60)
     context.rollback()
     server.rows("update jmsql_internal.message set jms_timestamp = jms_timestamp - 60000 returning 1")
     with driver() as reader:
@@ -712,8 +712,8 @@ def test_stream_is_the_one_active_consumer_of_a_subscription_that_is_not_shared(
         with audit() as second, pytest.raises(jmsql.IllegalStateException, match="active consumer"):
             second.latestOffset(second.initialOffset(), ALL)
         reader.commit(end)
-    assert server.rows("select consumers from jmsql.subscriptions") == [(0,)]
-    assert subscriber.create_durable_consumer(prices, "audit").receive_body(str, timeout=10) == "b"
+    wait_for(lambda: server.rows("select consumers from jmsql.subscriptions") == [(0,)])
+    assert subscriber.create_durable_consumer(prices, "audit").receive_body(str, timeout=60) == "b"
 
 
 def test_stream_stays_the_active_consumer_when_its_connection_was_lost(
@@ -736,7 +736,7 @@ def test_stream_stays_the_active_consumer_when_its_connection_was_lost(
                 former,
             ) == [(True,)]
 
-        wait_for(is_attached_again, timeout=20)
+        wait_for(is_attached_again, timeout=60)
         with pytest.raises(jmsql.IllegalStateException, match="active consumer"):
             subscriber.create_durable_consumer(subscriber.create_topic("prices"), "audit")
 

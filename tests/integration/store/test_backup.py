@@ -40,7 +40,7 @@ def test_the_dump_that_the_page_shows_is_restored_with_all_messages(tmp_path: Pa
             producer.delivery_delay = 0.001
             producer.send(ORDERS, "order 3")
             consumer = context.create_consumer(ORDERS)
-            assert consumer.receive_body(str, timeout=10) == "order 0"
+            assert consumer.receive_body(str, timeout=60) == "order 0"
             with Administration(source.url) as administration:
                 administration.set_schedule("nightly", "0 3 * * *", "reports", "go")
             with psycopg.connect(source.url) as database:
@@ -51,11 +51,11 @@ def test_the_dump_that_the_page_shows_is_restored_with_all_messages(tmp_path: Pa
             subprocess.run(["/bin/sh", "-ec", shown], cwd=tmp_path, env=environment, check=True)
         with jmsql.ConnectionFactory(target.url).create_context() as context:
             consumer = context.create_consumer(ORDERS)
-            received = [consumer.receive_body(str, timeout=10) for _ in range(4)]
+            received = [consumer.receive_body(str, timeout=60) for _ in range(4)]
             context.create_producer().send(ORDERS, "order 4")
-            assert consumer.receive_body(str, timeout=10) == "order 4"
+            assert consumer.receive_body(str, timeout=60) == "order 4"
             report = context.create_consumer("reports")
-            message = report.receive(timeout=20)
+            message = report.receive(timeout=60)
             assert message is not None
             assert message.get_int_property("JMS_jmsql_MissedTicks") in (6, 7)
             assert report.receive(timeout=0.1) is None

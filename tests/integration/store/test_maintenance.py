@@ -180,7 +180,7 @@ def test_a_client_that_connects_again_meanwhile_keeps_its_temporary_queue(open_c
         maintained = executor.submit(Maintenance(InternalTimings()).run, leader.runner, LEADER)
         Server(administrator.connection).wait_until_someone_waits()
         returning.connection.commit()
-        maintained.result(30)
+        maintained.result(60)
 
     assert administrator.rows(f"select connection_id from jmsql_internal.queue where name = '{name}'") == [(number,)]
 

@@ -48,8 +48,8 @@ def test_schema_may_have_any_name(schema: str, jmsql_url: str) -> None:
         consumer, subscriber = context.create_consumer(queue), context.create_shared_durable_consumer(topic, "audit")
         context.create_producer().send(queue, "order")
         context.create_producer(delivery_delay=0.001).send(topic, "price")
-        assert consumer.receive_body(str, timeout=10) == "order"
-        assert subscriber.receive_body(str, timeout=10) == "price"
+        assert consumer.receive_body(str, timeout=60) == "order"
+        assert subscriber.receive_body(str, timeout=60) == "price"
 
 
 @pytest.mark.parametrize("schema", ["o'neil", "$$", "100%", "{a}", "", "x" * 55, "é" * 28])

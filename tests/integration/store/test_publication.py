@@ -91,7 +91,7 @@ def test_messages_are_sent_delayed_received_and_acknowledged(
     context.commit()
 
     with context.create_consumer(ORDERS) as consumer:
-        assert {consumer.receive_body(str, timeout=10), consumer.receive_body(str, timeout=10)} == {"late", "now"}
+        assert {consumer.receive_body(str, timeout=60), consumer.receive_body(str, timeout=60)} == {"late", "now"}
     context.commit()
 
     assert count(database, "message") == count(database, "delayed_message") == 0
@@ -107,14 +107,14 @@ def test_messages_expire_and_die(
     context.commit()
 
     with context.create_consumer(ORDERS) as consumer:
-        assert consumer.receive_body(str, timeout=10) == "poison"
+        assert consumer.receive_body(str, timeout=60) == "poison"
         context.rollback()
     context.create_producer(time_to_live=0.001).send(ORDERS, "stale")
     context.commit()
 
     with context.create_consumer(Queue("dead")) as dead, context.create_consumer(Queue("expired")) as expired:
-        assert dead.receive_body(str, timeout=10) == "poison"
-        assert expired.receive_body(str, timeout=10) == "stale"
+        assert dead.receive_body(str, timeout=60) == "poison"
+        assert expired.receive_body(str, timeout=60) == "stale"
     context.commit()
     administration.alter("orders", maximum_deliveries=None, dead_letter_queue=None)
 
@@ -164,7 +164,7 @@ def test_history_is_kept_and_removed(
     context.create_producer().send(ORDERS, "order")
     context.commit()
     with context.create_consumer(ORDERS) as consumer:
-        assert consumer.receive_body(str, timeout=10) == "order"
+        assert consumer.receive_body(str, timeout=60) == "order"
     context.commit()
     assert count(database, "message_history") == 1
 

@@ -202,7 +202,7 @@ def test_a_delayed_message_that_the_index_would_refuse_when_it_is_due_is_refused
         with pytest.raises(JMSException, match="index row"):
             send(context, "paints", "long", properties={"color": long}, delivery_delay=0.01)
         send(context, "paints", "short", properties={"color": "red"}, delivery_delay=0.02)
-        received = context.create_consumer(context.create_queue("paints")).receive(timeout=20.0)
+        received = context.create_consumer(context.create_queue("paints")).receive(timeout=60.0)
         assert received is not None
         assert received.get_body(str) == "short"
     assert runner.run(drop_index(parsed("color = 'blue'"))) is not None
@@ -239,8 +239,8 @@ def test_a_batch_whose_end_an_index_refuses_keeps_no_message_and_no_other_batch_
         with batch(connection, "other", on_end="done") as other:
             other.send("paints", "b")
         for _ in range(2):
-            assert context.create_consumer(context.create_queue("paints")).receive(timeout=20.0) is not None
-        ended = context.create_consumer(context.create_queue("done")).receive(timeout=20.0)
+            assert context.create_consumer(context.create_queue("paints")).receive(timeout=60.0) is not None
+        ended = context.create_consumer(context.create_queue("done")).receive(timeout=60.0)
         assert ended is not None
         assert ended.jms_correlation_id == f"batch {other.id}"
     database.execute("select jmsql_internal.check_batches(10)")
@@ -257,6 +257,6 @@ def test_progress_names_the_phase_of_waiting(
     with database.transaction():
         database.execute("delete from jmsql_internal.message where sequence < 0")
         making.start()
-        wait_for(lambda: any(progress.phase.startswith("waiting for") for progress in told), 30.0)
-    making.join(30.0)
+        wait_for(lambda: any(progress.phase.startswith("waiting for") for progress in told), 60.0)
+    making.join(60.0)
     assert runner.run(index_serving(parsed("color = 'blue'"))) is not None

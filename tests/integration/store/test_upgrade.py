@@ -154,7 +154,7 @@ def fill(database: Database, factory: ConnectionFactory) -> None:
         assert bodies(session, Queue("kept")) == ["kept"]
         with session.create_consumer(Queue("failing")) as consumer:
             for delivered in (2, 1):
-                assert len([consumer.receive(5) for _ in range(delivered)]) == delivered
+                assert len([consumer.receive(60) for _ in range(delivered)]) == delivered
                 session.rollback()
         wait_for(lambda: database.rows("select queue from jmsql.dead_letters") == [("DLQ",)])
     with database.connection.transaction():  # as a task of Spark leaves it before its driver commits
@@ -185,12 +185,12 @@ def test_messages_in_every_state_survive_an_upgrade(
         connection.start()
         another.start()
         claims = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
-        claimed = claims.create_consumer(ORDERS, "JMSPriority = 4").receive(5)
+        claimed = claims.create_consumer(ORDERS, "JMSPriority = 4").receive(60)
         transaction = another.create_session(transacted=True)
-        locked = transaction.create_consumer(ORDERS).receive(5)
+        locked = transaction.create_consumer(ORDERS).receive(60)
         transaction.create_producer(ORDERS).send(transaction.create_text_message("sent before, committed after"))
         groups = connection.create_session(transacted=True)
-        of_group = groups.create_consumer(Queue("grouped")).receive(5)
+        of_group = groups.create_consumer(Queue("grouped")).receive(60)
         assert isinstance(claimed, TextMessage)
         assert isinstance(locked, TextMessage)
         assert of_group is not None
@@ -265,15 +265,15 @@ class Traffic:
     def goes_on(self) -> None:
         """Return when each direction has got further."""
         sent, received, published = len(self.sent), len(self.received), self.published[1]
-        wait_for(lambda: len(self.sent) > sent + 10 and len(self.received) > received + 10, timeout=20)
-        wait_for(lambda: self.published[1] > published + 3, timeout=20)
+        wait_for(lambda: len(self.sent) > sent + 10 and len(self.received) > received + 10, timeout=60)
+        wait_for(lambda: self.published[1] > published + 3, timeout=60)
 
     def end(self) -> None:
         """Stop sending, and return when all that was sent has been received."""
         self._stop.set()
         for thread in self._threads:
-            thread.result(30)
-        wait_for(lambda: len(self.received) >= len(self.sent) and self.published[0] <= self.published[1], timeout=20)
+            thread.result(60)
+        wait_for(lambda: len(self.received) >= len(self.sent) and self.published[0] <= self.published[1], timeout=60)
 
     def _send(self, session: Session) -> None:
         producer = session.create_producer(ORDERS)

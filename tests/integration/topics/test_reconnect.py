@@ -50,7 +50,7 @@ class Interruption:
         """End the connections, and wait until so many subscriptions are joined again."""
         last = self._server.rows("select max(connection_id) from jmsql_internal.connection")[0][0]
         self._server.terminate(CONTROL)
-        wait_for(lambda: self._server.rows(JOINED, last) == [(joined,)], timeout=10)
+        wait_for(lambda: self._server.rows(JOINED, last) == [(joined,)])
 
 
 @pytest.fixture

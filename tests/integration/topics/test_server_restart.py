@@ -57,7 +57,7 @@ def test_durable_subscription_loses_nothing_and_all_go_on(directory: Path, topic
                 wait_for(lambda: administrator.execute(UNACKNOWLEDGED).fetchall() == [(1,)])
             assert texts_of(heard) == ["before"]
         with start_server(directory) as server, psycopg.connect(server.url, autocommit=True) as administrator:
-            wait_for(lambda: administrator.execute(JOINED).fetchall() == [(2,)], timeout=20)
+            wait_for(lambda: administrator.execute(JOINED).fetchall() == [(2,)], timeout=60)
             wait_for(lambda: send_again(publishing, topic, "after"))
             received: list[Message] = []
             while len(received) < 2:

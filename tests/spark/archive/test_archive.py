@@ -53,7 +53,7 @@ def publish(factory: jmsql.ConnectionFactory, body: str) -> None:
         consumers = [context.create_shared_durable_consumer(PRICES, name) for name in ("billing", "audit")]
         context.create_producer().send(PRICES, body)
         context.commit()
-        assert [consumer.receive_body(str, timeout=5) for consumer in consumers] == [body] * 2
+        assert [consumer.receive_body(str, timeout=60) for consumer in consumers] == [body] * 2
         context.commit()
 
 

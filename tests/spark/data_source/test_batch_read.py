@@ -206,7 +206,7 @@ def test_history_is_read_as_it_was_recorded(
     context.commit()
     consumer = context.create_consumer(orders)
     for _ in range(20):
-        assert consumer.receive(10) is not None
+        assert consumer.receive(60) is not None
     context.commit()
 
     read = spark.read.format("jmsql").options(history="true", queue="orders", partitions="2")

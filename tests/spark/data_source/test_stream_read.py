@@ -79,7 +79,7 @@ def test_new_history_is_streamed_exactly_once(
         for number in numbers:
             name = "orders" if number % 2 else "returns"
             send(context, *names(number), queue=name)
-            assert context.create_consumer(jmsql.Queue(name)).receive(10) is not None
+            assert context.create_consumer(jmsql.Queue(name)).receive(60) is not None
             context.commit()
 
     rows = (

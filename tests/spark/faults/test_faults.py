@@ -56,9 +56,9 @@ def compete(factory: jmsql.ConnectionFactory) -> list[str]:
     """Take a message, give another one back, and return the first."""
     with factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
         consumer = context.create_consumer(jmsql.Queue("orders"))
-        taken = [consumer.receive_body(str, timeout=10)]
+        taken = [consumer.receive_body(str, timeout=60)]
         context.commit()
-        consumer.receive(10)
+        consumer.receive(60)
         context.rollback()
     return [body for body in taken if body is not None]
 

@@ -38,7 +38,7 @@ def test_a_signal_ends_the_process_wherever_it_comes(number: signal.Signals, *, 
         assert process.stdout is not None
         assert process.stdout.readline() == ("collecting\n" if in_a_destructor else "going on\n")
         process.send_signal(number)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=60)
     # Python ends itself by SIGINT; the command line has 130, from its own handling of KeyboardInterrupt.
     assert process.returncode == (-number if number == signal.SIGINT else 128 + number)
     assert "ignored" not in errors
