@@ -288,19 +288,20 @@ def test_cancelling_races_with_commits_and_one_of_them_wins(
 ) -> None:
     """A message is handled or cancelled, never both or neither, and the caller of `cancel` knows which.
 
-    The loser of a round starts earlier in the next one.
+    The loser of a round starts earlier in the next one: after ten that it has lost, by twice as much each time.
     """
     effects = Queue("effects")
     told: dict[str, Cancellation] = {}
     committed: set[str] = set()
     barrier = threading.Barrier(2)
     current: list[str] = []
-    lead = 0.0
+    lead, repetitions, has_committed = 0.0, 0, False
 
     def cancel() -> None:
         with Administration(jmsql_factory) as other:
             for _ in range(INTERLEAVINGS):
                 barrier.wait(60)
+                time.sleep(max(-lead, 0.0))
                 told[current[0]] = other.cancel(current[0])
                 barrier.wait(60)
 
@@ -318,13 +319,17 @@ def test_cancelling_races_with_commits_and_one_of_them_wins(
             session.create_producer(effects).send(session.create_text_message(current[0]))
             barrier.wait(60)
             time.sleep(max(lead, 0.0))
+            had_committed = has_committed
             try:
                 session.commit()
                 committed.add(current[0])
-                lead += 0.0002
+                has_committed = True
             except TransactionRolledBackException:
                 session.rollback()
-                lead -= 0.0002
+                has_committed = False
+            repetitions = repetitions + 1 if has_committed == had_committed else 0
+            step = 0.0002 * 2 ** min(max(repetitions - 10, 0), 8)
+            lead += step if has_committed else -step
             barrier.wait(60)
     canceller.join()
     assert Counter(texts_left(jmsql_factory, effects)) == Counter(committed)
