@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from tests.event_loop_thread import event_loop_called_by
@@ -47,10 +48,11 @@ class Background(Generic[Result]):
         return self._thread.is_alive()
 
     def wait_until_it_waits(self) -> None:
-        """Return when the call waits for another thread, or for news: its thread stays at one place.
+        """Return when the call waits for another thread, or for news: its thread sleeps, and stays at one place.
 
-        A thread that has asked the server something stays at one place, too, and does not count. Where a call waits for
-        a lock in the database, only the server can tell: see `Server.wait_until_someone_waits`.
+        On a busy machine a thread stays at one place, too, while it waits for a processor. One that has asked the
+        server something does not count either. Where a call waits for a lock in the database, only the server can tell:
+        see `Server.wait_until_someone_waits`.
         """
         deadline = time.monotonic() + _PATIENCE
         place, looks = self._place(), 0
@@ -59,7 +61,8 @@ class Background(Generic[Result]):
             time.sleep(_PAUSE)
             last, place = place, self._place()
             assert place is not None, "the call has returned"
-            looks = looks + 1 if place == last and place.package != _ASKING else 0
+            waits = place == last and place.package != _ASKING and self._sleeps()
+            looks = looks + 1 if waits else 0
 
     def result(self, timeout: float = _PATIENCE) -> Result:
         """Wait for the call to return; return or raise what it did."""
@@ -74,6 +77,13 @@ class Background(Generic[Result]):
             self._results.append(self._call())
         except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
             self._errors.append(error)
+
+    def _sleeps(self) -> bool:
+        try:
+            state = Path(f"/proc/self/task/{self._thread.native_id}/stat").read_text(encoding="utf-8")
+        except FileNotFoundError:  # another system than Linux
+            return True
+        return state.rpartition(")")[2].split()[0] == "S"
 
     def _place(self) -> _Place | None:
         thread = self._thread.ident or 0

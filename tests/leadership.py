@@ -8,6 +8,7 @@ from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
+from tests.slowness import scaled
 
 LEADER: LiteralString = """
     select l.connection_id from jmsql_internal.leadership l join jmsql_internal.connection using (connection_id)
@@ -17,8 +18,13 @@ SUSPEND_MAINTENANCE: LiteralString = """
     insert into jmsql_internal.leadership (connection_id, expires_at) values (null, 'infinity')
     on conflict (singleton) do update set connection_id = excluded.connection_id, expires_at = excluded.expires_at"""
 
-POSTPONE_MAINTENANCE: LiteralString = SUSPEND_MAINTENANCE.replace("'infinity'", "clock_timestamp() + '0.5 s'")
-"""Clients that live for less than half a second do none: the first run costs as much as to connect and send."""
+POSTPONE_MAINTENANCE: LiteralString = SUSPEND_MAINTENANCE.replace(
+    "'infinity'", f"clock_timestamp() + '{scaled(0.5)} s'"
+)
+"""Clients that live for less than half a second, on a usual machine, do none.
+
+The first run costs as much as to connect and send.
+"""
 
 
 def maintain(runner: Runner) -> list[MessageKey]:

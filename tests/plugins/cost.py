@@ -7,7 +7,6 @@ budgets grow with the time that it takes.
 
 from __future__ import annotations
 
-import json
 import time
 import tomllib
 from collections import Counter
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 import pytest
 
 from tests.plugins.processor_time import ProcessorTime
+from tests.slowness import calibrate
 
 _BUDGET = Path(__file__).with_name("budget.toml")
 _SPENT = "processor_milliseconds"
@@ -27,16 +27,6 @@ _LOOPS = "number of calibrating loops"
 _INTERVAL = 5.0
 """Seconds between two measurements while tests of one tier run. A measurement reads /proc, which takes 20 ms where
 there are some hundred processes."""
-
-_SAMPLE = {"numbers": list(range(200)), "texts": {str(number): "x" * number for number in range(50)}}
-
-
-def calibrate() -> float:
-    """Run the calibrating loop; return its processor time in milliseconds."""
-    started = time.thread_time()
-    for _ in range(100):
-        assert json.loads(json.dumps(_SAMPLE, indent=1)) == _SAMPLE
-    return 1000 * (time.thread_time() - started)
 
 
 class FinishedProcess(Protocol):
