@@ -48,7 +48,7 @@ async def nothing_left(server: Server) -> AsyncIterator[None]:
         ]
 
     # What is still being opened for a task that was cancelled is closed when it is open.
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while running := asyncio.all_tasks() - tasks - {asyncio.current_task()}:
             await asyncio.wait(running)
-    await asyncio.to_thread(wait_for, lambda: not left(), 20)
+    await asyncio.to_thread(wait_for, lambda: not left(), 60)

@@ -47,13 +47,13 @@ async def hold_a_message(factory: jms.ConnectionFactory) -> tuple[jms.Connection
     producer = await session.create_producer(ORDERS)
     await producer.send(session.create_text_message("an order"))
     consumer = await session.create_consumer(ORDERS)
-    assert await consumer.receive(5) is not None
+    assert await consumer.receive(60) is not None
     return connection, consumer
 
 
 def receive_again(factory: jmsql.ConnectionFactory) -> str | None:
     with factory.create_context() as context:
-        return context.create_consumer(ORDERS).receive_body(str, timeout=20)
+        return context.create_consumer(ORDERS).receive_body(str, timeout=60)
 
 
 def test_the_end_of_its_event_loop_ends_it(
@@ -68,7 +68,7 @@ def test_the_end_of_its_event_loop_ends_it(
 
     kept = asyncio.run(begin())
     with pytest.warns(ResourceWarning, match=r"<Connection .*> was not closed"):
-        wait_for(lambda: is_gone(server), 20)
+        wait_for(lambda: is_gone(server), 60)
     assert kept
     assert receive_again(jmsql_factory) == "an order"
 
@@ -82,7 +82,7 @@ async def test_it_ends_once_it_and_its_children_are_unreferenced(
     assert server.connections(CONTROL), "a consumer is used"
     del consumer
     with pytest.warns(ResourceWarning, match=r"<Connection .*> was not closed"):
-        await asyncio.to_thread(wait_for, lambda: is_gone(server), 20)
+        await asyncio.to_thread(wait_for, lambda: is_gone(server), 60)
     assert await asyncio.to_thread(receive_again, jmsql_factory) == "an order"
 
 
@@ -96,7 +96,7 @@ async def test_it_ends_as_well_if_its_database_is_lent_in_an_open_transaction(
 
     await lend()
     with pytest.warns(ResourceWarning, match=r"<Connection .*> was not closed"):
-        await asyncio.to_thread(wait_for, lambda: is_gone(server), 20)
+        await asyncio.to_thread(wait_for, lambda: is_gone(server), 60)
 
 
 async def test_the_application_that_has_its_database_has_it(
@@ -119,7 +119,7 @@ async def test_the_application_that_has_its_database_has_it(
     assert await asyncio.to_thread(receive_again, jmsql_factory) == "an order"
     del database
     with pytest.warns(ResourceWarning, match=r"<Connection .*> was not closed"):
-        await asyncio.to_thread(wait_for, lambda: is_gone(server), 20)
+        await asyncio.to_thread(wait_for, lambda: is_gone(server), 60)
 
 
 async def test_one_whose_listener_waits_for_messages_goes_on(
@@ -139,7 +139,7 @@ async def test_one_whose_listener_waits_for_messages_goes_on(
     await asyncio.sleep(LONG)
     with jmsql_factory.create_context() as context:
         context.create_producer().send(ORDERS, "an order")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await heard.wait()
     connection = reference()
     assert connection is not None
@@ -158,9 +158,9 @@ def test_one_of_threads_ends_as_well(jmsql_factory: jmsql.ConnectionFactory, ser
         connection.start()
         session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
         session.create_producer(ORDERS).send(session.create_text_message("an order"))
-        assert session.create_consumer(ORDERS).receive(5) is not None
+        assert session.create_consumer(ORDERS).receive(60) is not None
 
     hold()
     with pytest.warns(ResourceWarning, match=r"<Connection .*> was not closed"):
-        wait_for(lambda: is_gone(server), 20)
+        wait_for(lambda: is_gone(server), 60)
     assert receive_again(jmsql_factory) == "an order"

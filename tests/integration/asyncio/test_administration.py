@@ -68,7 +68,7 @@ async def send(factory: jms.ConnectionFactory, destination: jmsql.Destination, *
 async def receive(factory: jms.ConnectionFactory, queue: Queue, number: int) -> None:
     async with factory.create_context() as context, context.create_consumer(queue) as consumer:
         for _ in range(number):
-            assert await consumer.receive(5) is not None
+            assert await consumer.receive(60) is not None
 
 
 def public_methods(kind: type) -> dict[str, list[inspect.Parameter]]:
@@ -160,7 +160,7 @@ async def test_dead_letters(
     mode = jms.AcknowledgeMode.TRANSACTED
     async with aio_factory.create_context(session_mode=mode) as context, context.create_consumer(ORDERS) as consumer:
         for _ in range(2):
-            assert await consumer.receive(5) is not None
+            assert await consumer.receive(60) is not None
             await context.rollback()
     dead = await administration.dead_letters()
     assert dead == threaded.dead_letters()
@@ -282,7 +282,7 @@ async def test_a_schema_is_made(jmsql_clean_url: str, server: Server) -> None:
 
 async def test_a_cancelled_step_leaves_no_transaction_open(aio_factory: jms.ConnectionFactory, server: Server) -> None:
     """The administration goes on with the connection, or with another."""
-    open_ones = "select from pg_stat_activity where state like 'idle in transaction%%'"
+    open_ones = "select from pg_stat_activity where datname = current_database() and state like 'idle in transaction%%'"
     async with Administration(aio_factory) as administration:
         for number in range(1, MOST_WAITS):
             outcome = await cancelled_at(number, administration.subscribe(PRICES, f"archive {number}", shared=True))
@@ -304,7 +304,7 @@ async def test_a_statement_that_waits_is_interrupted(
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
             await administration.pause(ORDERS)
-    waiting = "select from pg_stat_activity where wait_event_type = 'Lock'"
+    waiting = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
     await asyncio.to_thread(wait_for, lambda: not server.rows(waiting))
     blocker.rollback()
     assert not (await administration.destination(ORDERS)).settings.get("paused")

@@ -136,12 +136,12 @@ async def test_recover_and_acknowledge_that_are_cancelled_leave_the_messages_as_
             await send(crowded, queue, "a", "b")
             async with crowded.create_session(acknowledge_mode=AcknowledgeMode.CLIENT) as session:
                 consumer = await session.create_consumer(queue)
-                assert text_of(await consumer.receive(5)) == "a"
+                assert text_of(await consumer.receive(60)) == "a"
                 async with all_in_use(crowded):
                     was_cancelled = await give_up(getattr(session, call)())
                 await getattr(session, next_call)()
                 is_acknowledged = next_call == "acknowledge" and (was_cancelled or call == "acknowledge")
-                assert text_of(await consumer.receive(5)) == ("b" if is_acknowledged else "a")
+                assert text_of(await consumer.receive(60)) == ("b" if is_acknowledged else "a")
             assert await receive_all(crowded, queue) == (["b"] if is_acknowledged else ["a", "b"])
 
 
@@ -152,13 +152,13 @@ async def test_recover_and_acknowledge_can_be_cancelled_anywhere(aio_connection:
         await send(aio_connection, queue, "a", "b")
         async with aio_connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT) as session:
             consumer = await session.create_consumer(queue)
-            assert text_of(await consumer.receive(5)) == "a"
+            assert text_of(await consumer.receive(60)) == "a"
             outcome = await cancelled_at(number, getattr(session, call)())
             if outcome.was_cancelled or call == "acknowledge":
                 await session.acknowledge()
-                assert text_of(await consumer.receive(5)) == "b"
+                assert text_of(await consumer.receive(60)) == "b"
             else:
-                assert text_of(await consumer.receive(5)) == "a"
+                assert text_of(await consumer.receive(60)) == "a"
                 await session.acknowledge()
         assert await receive_all(aio_connection, queue) == ["b"]
         if outcome.waited < number:
@@ -171,7 +171,7 @@ async def test_a_listener_that_is_not_set_leaves_the_messages_fetched_before(cro
     await send(crowded, queue, "a", "b", "c")
     async with crowded.create_session(acknowledge_mode=AcknowledgeMode.CLIENT) as session:
         consumer = await session.create_consumer(queue)
-        assert text_of(await consumer.receive(5)) == "a"
+        assert text_of(await consumer.receive(60)) == "a"
         handled: list[str] = []
         async with all_in_use(crowded):
             await give_up(consumer.set_message_listener(lambda message: handled.append(text_of(message))))
@@ -190,7 +190,7 @@ async def test_receive_that_is_cancelled_while_it_waits_loses_nothing(
     async with session_in(crowded, mode) as session, session.create_consumer(queue) as consumer:
         async with all_in_use(crowded):
             assert await give_up(consumer.receive())
-        assert text_of(await consumer.receive(5)) == "a"
+        assert text_of(await consumer.receive(60)) == "a"
         await (session.commit() if session.transacted else session.acknowledge())
     assert await receive_all(crowded, queue) == ["b"]
 
@@ -201,8 +201,8 @@ async def test_closing_a_consumer_and_a_session_needs_no_connection_of_the_sessi
         await send(crowded, queue, "a", "b")
         session = crowded.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
         consumer = await session.create_consumer(queue)
-        assert text_of(await consumer.receive(5)) == "a"
-        async with all_in_use(crowded), asyncio.timeout(5):
+        assert text_of(await consumer.receive(60)) == "a"
+        async with all_in_use(crowded), asyncio.timeout(60):
             await (session.close() if closes_session else consumer.close())
         assert await receive_all(crowded, queue) == (["a", "b"] if closes_session else ["b"])
         await session.close()
@@ -246,7 +246,7 @@ async def test_one_that_is_cancelled_as_its_turn_comes_passes_it_on(crowded: jms
             holder = crowded.create_session(transacted=True)
             await holder.get_database()
             await asyncio.sleep(0)
-            tasks = [asyncio.create_task((await s.create_consumer(queue)).receive(5)) for s in (first, second)]
+            tasks = [asyncio.create_task((await s.create_consumer(queue)).receive(60)) for s in (first, second)]
             await asyncio.sleep(GIVING_UP)
             closing = asyncio.create_task(holder.close())
             while not closing.done():
@@ -265,7 +265,7 @@ async def test_receive_with_a_timeout_ends_in_time_if_no_connection_is_free(crow
             assert await consumer.receive(timeout=0.3) is None
             assert 0.3 <= time.monotonic() - started < PATIENCE
         await send(crowded, queue, "a")
-        assert text_of(await consumer.receive(timeout=5)) == "a"
+        assert text_of(await consumer.receive(timeout=60)) == "a"
 
 
 async def test_the_error_names_the_uses_of_the_connections(
@@ -278,7 +278,7 @@ async def test_the_error_names_the_uses_of_the_connections(
         await send(connection, queue, "a", "b")
         sessions = [connection.create_session(transacted=True) for _ in range(4)]
         for session in sessions[:2]:
-            assert await (await session.create_consumer(queue)).receive(5) is not None
+            assert await (await session.create_consumer(queue)).receive(60) is not None
         await sessions[2].get_database()
         await sessions[2].commit()
         producer = await sessions[3].create_producer(queue)

@@ -18,6 +18,7 @@ from jmsql.testing import wait_for
 from tests.integration.asyncio.cancelling import cancelled_at
 from tests.integration.asyncio.texts import text_of
 from tests.integration.client.server import SESSIONS, Server
+from tests.slowness import scaled
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -60,10 +61,10 @@ async def test_receive_loses_and_doubles_nothing(aio_connection: jms.Connection,
         await send(aio_connection, queue, ["a", "b", "c"])
         received: list[str] = []
         async with session_in(aio_connection, mode) as session, session.create_consumer(queue) as consumer:
-            outcome = await cancelled_at(number, consumer.receive(5))
+            outcome = await cancelled_at(number, consumer.receive(60))
             if not outcome.was_cancelled:
                 received.append(text_of(outcome.result))
-            rest = await consumer.receive(5)
+            rest = await consumer.receive(60)
             received.append(text_of(rest))
             await settle(session)
         assert Counter(received + await receive_all(aio_connection, queue)) == Counter("abc")
@@ -80,8 +81,8 @@ async def test_messages_keep_their_order(aio_connection: jms.Connection, mode: A
         async with session_in(aio_connection, mode) as session, session.create_consumer(queue) as consumer:
             received: list[str] = []
             while len(received) < 3:
-                outcome = await cancelled_at(number, consumer.receive(5))
-                message = await consumer.receive(5) if outcome.was_cancelled else outcome.result
+                outcome = await cancelled_at(number, consumer.receive(60))
+                message = await consumer.receive(60) if outcome.was_cancelled else outcome.result
                 received.append(text_of(message))
             await settle(session)
         assert received == ["a", "b", "c"]
@@ -105,11 +106,11 @@ async def test_a_caller_that_gives_up_uses_the_opened_connection_the_next_time(
         async with connection.create_session() as session, session.create_producer(Queue("orders")) as producer:
             await producer.send(session.create_text_message("a"))
         async with connection.create_session() as session, session.create_consumer(Queue("orders")) as consumer:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 message = None
                 while message is None:
                     with contextlib.suppress(TimeoutError):
-                        message = await asyncio.wait_for(consumer.receive(), 0.001)
+                        message = await asyncio.wait_for(consumer.receive(), scaled(0.001))
             assert text_of(message) == "a"
 
 
@@ -140,7 +141,7 @@ async def test_a_commit_that_returns_has_committed_and_one_that_is_cancelled_has
         await send(aio_connection, source, ["a"])
         async with aio_connection.create_session(transacted=True) as session:
             consumer, producer = await session.create_consumer(source), await session.create_producer(target)
-            message = await consumer.receive(5)
+            message = await consumer.receive(60)
             assert message is not None
             await producer.send(message)
             outcome = await cancelled_at(number, session.commit())
@@ -160,12 +161,12 @@ async def test_calls_that_end_a_delivery_can_be_repeated(aio_connection: jms.Con
         queue = Queue(f"orders {number}")
         await send(aio_connection, queue, ["a"])
         async with session_in(aio_connection, mode) as session, session.create_consumer(queue) as consumer:
-            assert await consumer.receive(5) is not None
+            assert await consumer.receive(60) is not None
             operation: Callable[[], Coroutine[Any, Any, None]] = getattr(session, end)
             outcome = await cancelled_at(number, operation())
             if outcome.was_cancelled:
                 await operation()
-            message = await consumer.receive(5 if end != "acknowledge" else 0)
+            message = await consumer.receive(60 if end != "acknowledge" else 0)
             assert (message is None) == (end == "acknowledge")
             await settle(session)
         assert await receive_all(aio_connection, queue) == []
@@ -201,7 +202,7 @@ async def test_a_close_is_completed_though_the_caller_does_not_wait(
         await send(connection, queue, ["a", "b"])
         session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
         consumer = await session.create_consumer(queue)
-        assert await consumer.receive(5) is not None
+        assert await consumer.receive(60) is not None
         closed: Any = {"consumer": consumer, "session": session, "connection": connection}[what]
         outcome = await cancelled_at(number, closed.close())
         if what == "connection":

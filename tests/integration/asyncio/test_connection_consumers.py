@@ -14,7 +14,7 @@ from tests.integration.asyncio.texts import text_of
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class OneSession:

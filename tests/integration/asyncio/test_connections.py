@@ -31,7 +31,7 @@ async def test_consumers_that_wait_are_many_and_their_connections_few(
 
     async def consume(session: jms.Session) -> None:
         async with session, session.create_consumer(queue) as consumer:
-            message = await consumer.receive(timeout=20)
+            message = await consumer.receive(timeout=60)
             assert message is not None
             received.append(text_of(message))
             if session.transacted:
@@ -68,7 +68,7 @@ async def test_requests_at_once_are_answered_over_few_connections(aio_factory: j
 
         async def ask(number: int) -> str:
             async with QueueRequestor(connection.create_session(), quotes) as requestor:
-                reply = await requestor.request(jms.TextMessage(str(number)), timeout=30)
+                reply = await requestor.request(jms.TextMessage(str(number)), timeout=60)
                 assert reply is not None
                 return text_of(reply)
 
@@ -95,7 +95,7 @@ async def test_open_transactions_keep_their_connections(
         async with connection.create_session() as second, second.create_producer(queue) as producer:
             await producer.send(second.create_text_message("b"))
             consumer = await second.create_consumer(queue)
-            message = await consumer.receive(timeout=5)
+            message = await consumer.receive(timeout=60)
             assert message is not None
             assert message.get_body(str) == "b"
 
@@ -131,7 +131,7 @@ async def test_a_wait_for_a_connection_is_cancelled_at_once(aio_factory: jms.Con
         async with connection.create_session(transacted=True) as second, second.create_consumer(queue) as consumer:
             assert await consumer.receive_no_wait() is None, "what was cancelled was not sent"
             await commit(second)
-            message = await consumer.receive(timeout=5)
+            message = await consumer.receive(timeout=60)
             assert message is not None
             assert message.get_body(str) == "b"
 
@@ -181,7 +181,7 @@ async def test_a_connection_whose_caller_has_gone_returns_to_the_pool() -> None:
     opener = Opener()
     await opener.give_up()
     opener.may_open.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await opener.given_back.get() == "a connection"
     assert opener.discarded.empty()
 
@@ -191,7 +191,7 @@ async def test_a_connection_that_opens_after_its_pool_has_closed_is_closed() -> 
     await opener.give_up()
     opener.openings.close()
     opener.may_open.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await opener.discarded.get() == "a connection"
     assert opener.given_back.empty()
 
@@ -240,7 +240,7 @@ async def test_sessions_hand_no_connection_over_that_was_ended_while_it_was_idle
             for text in ("a", "b"):
                 await producer.send(first.create_text_message(text))
                 assert server.terminate(SESSIONS) == 1
-                message = await consumer.receive(timeout=20)
+                message = await consumer.receive(timeout=60)
                 assert message is not None
                 assert text_of(message) == text
                 # The commit's answer is unread then.
@@ -259,7 +259,7 @@ async def test_sessions_that_share_a_connection_find_no_answers_to_the_commits_o
             for number in range(30):
                 await producer.send(sessions[0].create_text_message(str(number)))
         consumers = [await session.create_consumer(queue) for session in sessions]
-        received = [await consumers[number % 3].receive(timeout=20) for number in range(30)]
+        received = [await consumers[number % 3].receive(timeout=60) for number in range(30)]
         texts = [text_of(message) for message in received if message is not None]
         assert sorted(texts, key=int) == [str(number) for number in range(30)]
 

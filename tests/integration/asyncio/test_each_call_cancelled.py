@@ -55,7 +55,7 @@ class Scene:
     sent: list[str] = field(default_factory=list)
     made: list[TemporaryQueue] = field(default_factory=list)
 
-    async def receive(self, seconds: float = 5.0) -> None:
+    async def receive(self, seconds: float = 60.0) -> None:
         self.keep(await self.consumer.receive(seconds))
 
     async def receive_no_wait(self) -> None:
@@ -201,7 +201,7 @@ async def test_each_call_may_be_cancelled_at_each_step(
                     await consumer.set_message_listener(None)
                 await scene.settle()
                 await session.close()
-            await asyncio.to_thread(wait_for, lambda: server.rows(LEFT) == [(0, 0)], 10)
+            await asyncio.to_thread(wait_for, lambda: server.rows(LEFT) == [(0, 0)])
             if durable := server.rows("select subscription from jmsql.subscriptions"):
                 assert durable == [("all",)]
                 assert name.endswith("unsubscribe")

@@ -14,6 +14,7 @@ import uvloop
 import jmsql.asyncio as jms
 from jmsql import AcknowledgeMode, Queue
 from tests.integration.asyncio.texts import text_of
+from tests.slowness import scaled
 
 NOTHING_LEFT = pytest.mark.usefixtures("nothing_left")
 
@@ -30,7 +31,7 @@ async def test_cancel_scopes_of_anyio_lose_and_double_nothing(aio_connection: jm
     while len(received) < len(expected):
         async with aio_connection.create_session(acknowledge_mode=AcknowledgeMode.AUTO) as session:
             consumer = await session.create_consumer(queue)
-            with anyio.move_on_after(0.02) as scope:
+            with anyio.move_on_after(scaled(0.02)) as scope:
                 while True:
                     message = await consumer.receive()
                     assert message is not None
@@ -83,7 +84,7 @@ def test_uvloop_runs_it(aio_factory: jms.ConnectionFactory) -> None:
                 for text in ("a", "b"):
                     await producer.send(session.create_text_message(text))
                 await session.commit()
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     await both.wait()
             async with connection.create_session() as session, session.create_consumer(queue) as consumer:
                 with pytest.raises(TimeoutError):

@@ -32,6 +32,6 @@ async def test_the_last_received_message_is_acknowledged_in_time(
         ):
             for text in "ab":
                 await producer.send(session.create_text_message(text))
-                assert await consumer.receive(10) is not None
+                assert await consumer.receive(60) is not None
                 count = "select count(*) from jmsql_internal.message"
                 await asyncio.to_thread(wait_for, lambda: server.rows(count) == [(0,)])  # noqa: B023 - called at once

@@ -31,7 +31,7 @@ async def test_a_task_opens_the_sessions_objects(
         async with asyncio.TaskGroup() as tasks:
             opening = tasks.create_task(opener(session))
         assert "closed" not in repr(opening.result())
-        await (await asyncio.wait_for(opener(session), 10)).close()
+        await (await asyncio.wait_for(opener(session), 60)).close()
         async with opener(session) as opened:
             assert "closed" not in repr(opened)
         [gathered] = await asyncio.gather(opener(session))

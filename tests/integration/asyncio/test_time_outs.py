@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator
 
@@ -14,6 +15,7 @@ import pytest
 import jmsql.asyncio as jms
 from jmsql import AcknowledgeMode, Queue, Topic, TransactionRolledBackException
 from jmsql.concurrency.tasks import cancellation
+from jmsql.testing import FAST_TIMINGS
 from tests.integration.asyncio.texts import text_of
 from tests.integration.client.locked_tables import lock
 from tests.integration.client.server import Server
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 ORDERS, SHIPPED = Queue("orders"), Queue("shipped")
 BRIEF, PATIENCE = 0.1, 60.0
+KEEPING = dataclasses.replace(FAST_TIMINGS, idle_connection_timeout=3600.0)
 MODES = [AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.DUPS_OK]
 
 
@@ -82,7 +85,7 @@ async def test_publishing_has_sent_nothing(aio_connection: jms.Connection, block
         async with locked(blocker, "message"):
             await times_out(producer.send(session.create_text_message("a")))
         await producer.send(session.create_text_message("b"))
-        assert text_of(await consumer.receive(5)) == "b"
+        assert text_of(await consumer.receive(60)) == "b"
         assert await consumer.receive_no_wait() is None
 
 
@@ -94,7 +97,7 @@ async def test_receive_leaves_the_message(
     async with aio_connection.create_session(False, mode) as session, session.create_consumer(ORDERS) as consumer:
         async with locked(blocker, "message", "delivery"):
             await times_out(consumer.receive())
-        assert [text_of(await consumer.receive(5)) for _ in range(2)] == ["a", "b"]
+        assert [text_of(await consumer.receive(60)) for _ in range(2)] == ["a", "b"]
         await session.acknowledge()
     assert await receive_all(aio_connection) == []
 
@@ -103,7 +106,7 @@ async def test_acknowledge_can_be_called_again(aio_connection: jms.Connection, b
     await send(aio_connection, "a")
     async with aio_connection.create_session(False, AcknowledgeMode.CLIENT) as session:
         consumer = await session.create_consumer(ORDERS)
-        message = await consumer.receive(5)
+        message = await consumer.receive(60)
         assert message is not None
         async with locked(blocker, "message", "delivery"):
             await times_out(message.acknowledge())
@@ -118,7 +121,7 @@ async def test_receive_that_begins_a_transaction_leaves_the_message(
     async with aio_connection.create_session(transacted=True) as session, session.create_consumer(ORDERS) as consumer:
         async with locked(blocker, "message"):
             await times_out(consumer.receive())
-        assert text_of(await consumer.receive(5)) == "a"
+        assert text_of(await consumer.receive(60)) == "a"
         await session.commit()
     assert await receive_all(aio_connection) == []
 
@@ -133,14 +136,14 @@ async def test_commit_has_committed_nothing_and_the_transaction_is_to_be_rolled_
         consumer, producer = await session.create_consumer(ORDERS), await session.create_producer(SHIPPED)
         if is_shared:
             await session.get_database()
-        assert text_of(await consumer.receive(5)) == "a"
+        assert text_of(await consumer.receive(60)) == "a"
         for _ in range(number):
             await producer.send(session.create_text_message("b"))
         async with locked(blocker):
             await times_out(session.commit())
             with pytest.raises(TransactionRolledBackException):
                 await session.commit()
-        assert text_of(await consumer.receive(5)) == "a"
+        assert text_of(await consumer.receive(60)) == "a"
         await producer.send(session.create_text_message("c"))
         await session.commit()
     assert (await receive_all(aio_connection), await receive_all(aio_connection, SHIPPED)) == ([], ["c"])
@@ -195,8 +198,9 @@ async def test_a_transaction_that_ended_in_its_commit_is_known_as_lost(aio_conne
 
 
 async def test_a_statement_that_ends_by_itself_soon_has_happened(
-    aio_connection: jms.Connection, blocker: psycopg.Connection
+    aio_connection: jms.Connection, blocker: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(cancellation, "_GRACE", PATIENCE)
     async with aio_connection.create_session() as session, session.create_producer(ORDERS) as producer:
         await producer.send(session.create_text_message("a"))
         lock(blocker, "message")
@@ -206,6 +210,7 @@ async def test_a_statement_that_ends_by_itself_soon_has_happened(
     assert await receive_all(aio_connection) == ["a", "b"]
 
 
+@pytest.mark.parametrize("jmsql_timings", [KEEPING], ids=["kept"])
 async def test_a_connection_that_was_interrupted_serves_the_next_statement(
     aio_connection: jms.Connection, blocker: psycopg.Connection, server: Server
 ) -> None:
@@ -247,7 +252,7 @@ async def test_a_task_that_is_cancelled_ends(aio_connection: jms.Connection, blo
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-        assert text_of(await consumer.receive(5)) == "a"
+        assert text_of(await consumer.receive(60)) == "a"
 
 
 async def test_a_wait_for_another_commit_does_not_interrupt_it(
@@ -256,8 +261,8 @@ async def test_a_wait_for_another_commit_does_not_interrupt_it(
     """The commit of a message that was received is answered with the next exchange."""
     await send(aio_connection, "a", "b")
     async with aio_connection.create_session() as session, session.create_consumer(ORDERS) as consumer:
-        assert text_of(await consumer.receive(5)) == "a"
+        assert text_of(await consumer.receive(60)) == "a"
         async with locked(blocker, "message"):
             await times_out(consumer.receive())
-        assert text_of(await consumer.receive(5)) == "b"
+        assert text_of(await consumer.receive(60)) == "b"
     assert await receive_all(aio_connection) == []

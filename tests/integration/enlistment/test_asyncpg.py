@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from jmsql import IllegalStateException, JMSException, JMSSecurityException, Queue, ResourceAllocationException
 from jmsql.asyncio import ConnectionFactory, enlist
 from tests.integration.client.locked_tables import lock
+from tests.slowness import scaled
 
 ORDERS = Queue("orders")
 
@@ -90,7 +91,7 @@ async def test_a_connection_without_a_cache_of_statements_is_joined(jmsql_clean_
 async def test_time_limit_of_the_connection_is_a_jms_exception(
     jmsql_clean_url: str, blocker: psycopg.Connection
 ) -> None:
-    connection = await asyncpg.connect(jmsql_clean_url, command_timeout=0.1)
+    connection = await asyncpg.connect(jmsql_clean_url, command_timeout=scaled(0.3))
     lock(blocker, "message")
     with pytest.raises(JMSException, match="time limit") as failure:
         await enlist(connection).create_producer().send(ORDERS, "late")

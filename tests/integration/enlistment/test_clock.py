@@ -17,6 +17,7 @@ from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.timings import InternalTimings
 from tests.clocks import DELIVERY_DELAY, HOUR, TIME_TO_LIVE, WRONG, require_servers_time, set_clock
 from tests.integration.enlistment.callers import KINDS, ORDERS, Kind, received, resolved
+from tests.slowness import scaled
 
 
 @WRONG
@@ -70,7 +71,7 @@ def test_the_server_is_asked_by_the_first_send_of_a_connection_and_once_in_an_in
         return execute(runner, statement, parameters)
 
     monkeypatch.setattr(PsycopgRunner, "execute", counting)
-    timings = InternalTimings(clock_interval=0.1)
+    timings = InternalTimings(clock_interval=scaled(0.3))
     for connections in range(1, 3):
         with psycopg.connect(psycopg_url) as connection:
             for _ in range(3):

@@ -215,6 +215,7 @@ def test_a_pool_without_a_free_connection_is_said_to_have_none(django_connection
     django_connection.settings_dict.update(OPTIONS={"pool": {"min_size": 1, "max_size": 1, "timeout": 0.1}})
     django_connection.close_pool()
     another = DatabaseWrapper(django_connection.settings_dict, "default")
+    another.pool.open(wait=True, timeout=60.0)
     another.ensure_connection()
     try:
         with pytest.raises(jmsql.ResourceAllocationException, match="no connection of the pool"):

@@ -44,7 +44,7 @@ def test_a_waiting_receive_in_the_callers_transaction_hears_of_new_messages(
     assert consumer.receive(timeout=0) is None
     with engine.begin() as other:
         jmsql.enlist(other).create_producer().send(ORDERS, {"number": 1, "prices": [Decimal("9.50")]})
-    received = consumer.receive(timeout=30)
+    received = consumer.receive(timeout=60)
     assert received is not None
     assert received.get_body(dict) == {"number": 1, "prices": [Decimal("9.50")]}
 

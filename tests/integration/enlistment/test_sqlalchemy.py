@@ -136,7 +136,7 @@ class TestAsyncSession:
         await asyncio.wait_for(context.create_producer().send(ORDERS, {"number": 1}), timeout=60)
         await scoped.commit()
         consumer = await context.create_consumer(ORDERS)
-        received = await consumer.receive(timeout=1.0)
+        received = await consumer.receive(timeout=60)
         assert received is not None
         await scoped.rollback()
         await scoped.remove()

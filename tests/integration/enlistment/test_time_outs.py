@@ -135,13 +135,15 @@ async def test_a_copy_of_the_caller_is_waited_for_until_the_time_out_and_goes_on
             assert await consumer.receive_no_wait() is None
 
 
-async def test_a_statement_of_another_task_is_not_interrupted(psycopg_url: str) -> None:
+async def test_a_statement_of_another_task_is_not_interrupted(psycopg_url: str, blocker: psycopg.Connection) -> None:
+    blocker.execute("select pg_advisory_xact_lock(4711)")
     async with await psycopg.AsyncConnection.connect(psycopg_url) as connection:
-        other = asyncio.create_task(connection.execute("select pg_sleep(1)"))
+        other = asyncio.create_task(connection.execute("select pg_advisory_xact_lock(4711)"))
         await asyncio.sleep(0)  # it begins to run
         assert connection.lock.locked()
         await times_out(enlist(connection).create_producer().send(Queue("orders"), "a"))
         assert not other.done()
+        blocker.rollback()
         await other
 
 

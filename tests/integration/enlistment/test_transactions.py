@@ -179,7 +179,7 @@ class TestWaiting:
         async with kind(application_url) as caller:
             consumer = await caller.consumer()
             before = others.last_change()
-            receiving = caller.start(lambda: consumer.receive(30))
+            receiving = caller.start(lambda: consumer.receive(60))
             await asyncio.to_thread(wait_for, lambda: others.state() == "idle" and others.last_change() > before)
             others.send(1)
             message = await receiving
@@ -188,7 +188,7 @@ class TestWaiting:
     async def test_it_waits_in_the_callers_transaction(self, caller: Caller, others: Others) -> None:
         await caller.insert(1)
         consumer = await caller.consumer()
-        receiving = caller.start(lambda: consumer.receive(30))
+        receiving = caller.start(lambda: consumer.receive(60))
         await asyncio.to_thread(wait_for, lambda: others.state() == "idle in transaction")
         others.send(1)
         assert await receiving is not None
@@ -269,7 +269,7 @@ async def test_subscriptions_get_publications(caller: Caller, jmsql_factory: jms
         await caller.commit()
         counts = []
         for consumer, count in zip(consumers, (2, 1), strict=True):
-            assert all(consumer.receive(timeout=30) for _ in range(count))
+            assert all(consumer.receive(timeout=60) for _ in range(count))
             counts.append(consumer.receive(timeout=0))
         assert counts == [None, None]
 
@@ -338,7 +338,7 @@ class TestCancellation:
         with pytest.raises(asyncio.CancelledError):
             await receiving
         others.send(2)
-        assert await received(consumer, 30) is not None
+        assert await received(consumer, 60) is not None
         await caller.commit()
         assert others.stored() == others.announced() == [1]
 

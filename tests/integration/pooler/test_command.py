@@ -39,6 +39,6 @@ def test_messages_are_delivered_now_and_cancelled(jmsql: Command, jmsql_factory:
     assert jmsql("cancel", *sent[:1], url=url).exit_code == 1
     assert jmsql("deliver", QUEUE, url=url).exit_code == 0
     with jmsql_factory.create_context(session_mode=AcknowledgeMode.CLIENT) as context:
-        assert context.create_consumer(Queue(QUEUE)).receive_body(str, timeout=30) == "b"
+        assert context.create_consumer(Queue(QUEUE)).receive_body(str, timeout=60) == "b"
         assert jmsql("cancel", sent[1], url=url).text == f"{sent[1]}: asked\n"
     assert jmsql("deliver", QUEUE, url=url).exit_code == 1

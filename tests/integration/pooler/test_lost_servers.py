@@ -47,7 +47,7 @@ def test_outcome_of_a_commit_whose_server_process_ends_is_unknown(
         wait_for(lambda: server.rows(is_checked, process))
         server.rows("select pg_terminate_backend(%s)", process)
         with pytest.raises(JMSException) as raised:
-            committing.result(timeout=30)
+            committing.result()
         assert (type(raised.value), raised.value.error_code) == (JMSException, "08007")
         session.rollback()
         assert session.database.scalar(sqlalchemy.text("select count(*) from checked")) == 0

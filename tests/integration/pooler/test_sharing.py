@@ -257,5 +257,5 @@ def test_a_body_that_is_refused_stays_in_its_queue(jmsql_factory: ConnectionFact
         for expected in ("a", "b"):
             for _ in range(7):
                 with pytest.raises(jmsql.MessageFormatException):
-                    consumer.receive_body(bytes, timeout=5)
-            assert consumer.receive_body(str, timeout=5) == expected
+                    consumer.receive_body(bytes, timeout=60)
+            assert consumer.receive_body(str, timeout=60) == expected

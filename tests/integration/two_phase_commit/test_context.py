@@ -29,7 +29,7 @@ def test_receipts_and_sends_are_prepared_together(context: XAJMSContext, others:
     consumer, producer = context.create_consumer(queue), context.create_producer()
     assert context.xid(*XID) == XID
     context.tpc_begin(XID)
-    assert consumer.receive_body(str, timeout=10) == "a"
+    assert consumer.receive_body(str, timeout=60) == "a"
     producer.send(replies, "A")
     context.tpc_prepare()
     assert context.tpc_recover() == [XID]
@@ -43,9 +43,9 @@ def test_a_rollback_delivers_again(context: XAJMSContext, others: Session, queue
     send_texts(others, queue, "a")
     consumer = context.create_consumer(queue)
     context.tpc_begin(XID)
-    assert consumer.receive_body(str, timeout=10) == "a"
+    assert consumer.receive_body(str, timeout=60) == "a"
     context.tpc_rollback()
-    again = consumer.receive(timeout=10)
+    again = consumer.receive(timeout=60)
     assert again is not None
     assert again.jms_redelivered
     context.commit()

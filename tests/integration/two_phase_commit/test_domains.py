@@ -142,7 +142,7 @@ class TestTopics:
             session.tpc_begin(XID)
             assert receive_texts(subscriber, 1) == ["17.5"]
             session.tpc_rollback()
-            again = subscriber.receive(timeout=10)
+            again = subscriber.receive(timeout=60)
             assert again is not None
             assert again.jms_redelivered
             session.commit()
