@@ -306,6 +306,13 @@ def _version(server: ServerFacts) -> Finding:
         )
     if server.in_recovery:
         return _problem("server", f"{name}: a standby, which is read-only", "Connect to the primary.")
+    if server.without_triggers:
+        return _problem(
+            "server",
+            f"{name}: session_replication_role = replica is set, so that PostgreSQL runs no triggers: clients are "
+            "refused, and messages that are sent in SQL miss their groups and batches",
+            f"{'; '.join(f'`{each}`' for each in server.without_triggers)} ends it for new connections.",
+        )
     return _ok("server", name)
 
 

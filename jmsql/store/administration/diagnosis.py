@@ -51,6 +51,8 @@ class ServerFacts(NamedTuple):
     sees_all_sessions: bool
     role: str
     read_only: bool
+    without_triggers: list[str] | None
+    """Commands that end settings of session_replication_role with which no triggers run."""
 
 
 class SnapshotHolder(NamedTuple):

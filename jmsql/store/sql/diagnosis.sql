@@ -6,7 +6,18 @@ select current_setting('server_version'), current_database(),
        current_setting('full_page_writes')::boolean, current_setting('synchronous_commit'),
        current_setting('autovacuum')::boolean and current_setting('track_counts')::boolean,
        current_setting('autovacuum_naptime'), pg_has_role('pg_read_all_stats'::name, 'usage'), current_user,
-       current_setting('default_transaction_read_only')::boolean;
+       current_setting('default_transaction_read_only')::boolean,
+       (select pg_catalog.array_agg(
+                   'alter '::text
+                   || case when s.setrole <> 0::oid then 'role '::text || quote_ident(pg_get_userbyid(s.setrole)::text)
+                           when s.setdatabase = 0::oid then 'role all'::text else ''::text end
+                   || case when s.setrole <> 0::oid and s.setdatabase <> 0::oid then ' in '::text else ''::text end
+                   || case when s.setdatabase <> 0::oid then 'database '::text || quote_ident(current_database()::text)
+                           else ''::text end
+                   || ' reset session_replication_role'::text)
+        from pg_catalog.pg_db_role_setting s
+        where s.setdatabase in (0::oid, (select d.oid from pg_catalog.pg_database d where d.datname = current_database()))
+          and 'session_replication_role=replica'::text in (select pg_catalog.unnest(s.setconfig)));
 
 -- name: maintenance
 -- Among the newest connections, if few rows are to be read: those of dead clients stay until maintenance forgets them.

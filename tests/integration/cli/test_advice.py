@@ -158,6 +158,12 @@ def read_only(world: World) -> None:
     world.execute(f'alter database "{name}" set default_transaction_read_only = on')
 
 
+def without_triggers(world: World) -> None:
+    name = world.database.info.dbname
+    world.finally_execute(f'alter database "{name}" reset session_replication_role')
+    world.execute(f'alter database "{name}" set session_replication_role = replica')
+
+
 def overdue(world: World) -> None:
     world.execute("select jmsql.create_queue('orders')")
     world.execute(
@@ -417,6 +423,7 @@ ADVICE = {
     "limit of the database": Advice("_connections", "connections", "problem", few_connections_in_the_database),
     "idle slot": Advice("_slots", "log", "problem", idle_slot, slice(None), None, {"_KEPT_LOG": -1}),
     "read-only": Advice("_version", "server", "problem", read_only),
+    "without triggers": Advice("_version", "server", "problem", without_triggers),
     "overdue": Advice("_maintenance", "maintenance", "problem", overdue, None, connect),
     "overdue among restricted clients": Advice(
         "_maintenance", "maintenance", "problem", overdue_among_restricted_clients, slice(None), let_clients_administer

@@ -19,13 +19,19 @@ from jmsql.timings import Timings
 ENCODING = "UTF8"
 """The encoding of databases that can hold every text."""
 _READ_COMMITTED = "read committed"
+_REPLICA = "replica"
 _BEGIN = """
     select process_id <> {process_id}, pg_catalog.current_setting('server_encoding'),
            case when process_id = {process_id}
                 then pg_catalog.set_config('default_transaction_isolation', 'read committed', false)
                 else pg_catalog.current_setting('default_transaction_isolation') end,
            case when process_id = {process_id}
-                then pg_catalog.set_config('array_nulls', 'on', false) end{settings}
+                then pg_catalog.set_config('array_nulls', 'on', false) end,
+           case when process_id = {process_id}
+                     and pg_catalog.current_setting('session_replication_role') = 'replica'
+                     and pg_catalog.has_parameter_privilege('session_replication_role', 'set')
+                then pg_catalog.set_config('session_replication_role', 'origin', false)
+                else pg_catalog.current_setting('session_replication_role') end{settings}
     from pg_catalog.pg_backend_pid() as process_id"""
 _AT_MOST = """,
            case when process_id = {process_id} then pg_catalog.set_config('{name}',
@@ -36,8 +42,8 @@ def make_fit(connection: psycopg.Connection[Any], timings: Timings) -> bool:
     """Set up a new connection, and return whether it goes through a pooler.
 
     Raises:
-        JMSException: The database's encoding is not UTF8. Or a pooler answers, and the default is another isolation
-            level than READ COMMITTED.
+        JMSException: The database's encoding is not UTF8, or triggers do not run. Or a pooler answers, and the default
+            is another isolation level than READ COMMITTED.
     """
     close_in_forked_children(connection)
     is_pooled = _begin(connection, keepalive_settings(connection, timings))
@@ -58,7 +64,8 @@ def _begin(connection: psycopg.Connection[Any], settings: Mapping[str, int]) -> 
     connections, which others use as well.
 
     Raises:
-        JMSException: The encoding is not UTF8. Or a pooler answers, and the default is another isolation level.
+        JMSException: The encoding is not UTF8, or triggers do not run. Or a pooler answers, and the default is another
+            isolation level.
     """
     connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)  # of transactions; not in autocommit
     process_id = connection.info.backend_pid
@@ -69,7 +76,7 @@ def _begin(connection: psycopg.Connection[Any], settings: Mapping[str, int]) -> 
     cursor.execute(_BEGIN.format(process_id=process_id, settings=lowered).encode())
     row = cursor.fetchone()
     assert row is not None
-    is_pooled, encoding, isolation_level, *_ = row
+    is_pooled, encoding, isolation_level, _, replication_role, *_ = row
     if encoding != ENCODING:
         raise JMSException(
             f"The database {connection.info.dbname!r} has the encoding {encoding}, which cannot hold every text. jmsql "
@@ -79,6 +86,12 @@ def _begin(connection: psycopg.Connection[Any], settings: Mapping[str, int]) -> 
         raise JMSException(
             f"The database or the role has default_transaction_isolation = '{isolation_level}'. Through a pooler jmsql "
             "needs 'read committed': `alter role … set default_transaction_isolation = 'read committed'`."
+        )
+    if replication_role == _REPLICA:
+        # Subscriptions, groups, batches and the ends of queues rest on triggers and foreign keys.
+        raise JMSException(
+            f"The role or the database has session_replication_role = '{_REPLICA}', and PostgreSQL runs no triggers. "
+            "jmsql needs them: `alter role … set session_replication_role = 'origin'`."
         )
     return bool(is_pooled)
 
