@@ -18,6 +18,7 @@ from jmsql.store.receiving.receive import ask_to_dequeue, dequeue
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import receive_all, wait_for
 from tests.integration.access.conftest import Plain
+from tests.slowness import scaled
 from tests.texts import send_texts, texts_of
 
 ORDERS, SECRETS, PRICES = Queue("orders"), Queue("secrets"), Topic("prices")
@@ -505,7 +506,7 @@ def test_a_restricted_client_loses_and_doubles_nothing(
             with connection.create_session(mode) as its_session:
                 consumer = its_session.create_consumer(ORDERS)
                 for count in range(20):
-                    message = consumer.receive(timeout=10)
+                    message = consumer.receive(timeout=60)
                     assert message is not None
                     received.append(str(message.get_body(str)))
                     if mode is AcknowledgeMode.CLIENT and count % 5 == 4:
@@ -624,13 +625,11 @@ def test_nothing_waits_for_a_role_that_locks(plain: Plain, session: Session) -> 
         started = time.monotonic()
         send_texts(session, ORDERS, "a")
         assert texts_of(receive_all(session.create_consumer(ORDERS))) == ["a"]
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < scaled(10.0)
 
 
-def test_numbers_and_times_that_others_could_not_read_are_refused(
-    plain: Plain, owner: psycopg.Connection[Any], session: Session
-) -> None:
-    send_texts(session, ORDERS, "a")
+def test_numbers_and_times_that_others_could_not_read_are_refused(plain: Plain, owner: psycopg.Connection[Any]) -> None:
+    owner.execute("select jmsql.send('orders', 'a')")  # no client, which would write its counters down
     orders = numbers(owner, "orders")
     thief = plain("receiver")
     mine = connect_by_hand(thief)
@@ -668,7 +667,7 @@ def test_numbers_and_times_that_others_could_not_read_are_refused(
         ("reported_progress", "reported_at", times),
         ("consumer", "last_at", times),
     ]
-    with thief.transaction():  # maintenance would remove some of these rows
+    with thief.transaction():
         for table, row in rows.items():
             thief.execute(insertion(table, row), list(row.values()))
         for table, column, values in columns:

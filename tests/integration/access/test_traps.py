@@ -264,13 +264,13 @@ def send_and_receive(connection: Connection, mode: AcknowledgeMode) -> None:
             if is_transacted:
                 session.commit()
             with session.create_consumer(queue, selector) as consumer:
-                received = consumer.receive(timeout=5.0)
+                received = consumer.receive(timeout=60)
                 if is_transacted:
                     session.rollback()
                 elif mode is AcknowledgeMode.CLIENT:
                     session.recover()
                 if mode in {AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT}:
-                    received = consumer.receive(timeout=5.0)
+                    received = consumer.receive(timeout=60)
                 settle(received)
             with session.create_browser(queue, selector) as browser:
                 assert list(browser)
@@ -278,14 +278,14 @@ def send_and_receive(connection: Connection, mode: AcknowledgeMode) -> None:
     if is_transacted:
         session.commit()
     with session.create_consumer(LATE) as consumer:
-        settle(consumer.receive(timeout=10.0))
+        settle(consumer.receive(timeout=60))
     answers = session.create_temporary_queue()
     send(session, answers, delivery_mode=jmsql.DeliveryMode.NON_PERSISTENT)
     if is_transacted:
         session.commit()
     with session.create_consumer(answers) as consumer:
-        settle(consumer.receive(timeout=5.0))
-        settle(consumer.receive(timeout=5.0))
+        settle(consumer.receive(timeout=60))
+        settle(consumer.receive(timeout=60))
     session.close()
 
 
@@ -294,7 +294,7 @@ def subscribe(connection: Connection) -> None:
     for number, selector in enumerate((None, *SELECTORS)):
         with session.create_shared_durable_consumer(PRICES, f"subscription {number}", selector) as consumer:
             send(session, PRICES)
-            assert consumer.receive(timeout=5.0) is not None
+            assert consumer.receive(timeout=60) is not None
         session.unsubscribe(f"subscription {number}")
     with session.create_consumer(PRICES, no_local=True) as consumer:
         send(session, PRICES, delay=0.01)
@@ -308,11 +308,11 @@ def fail(connection: Connection, administration: Administration) -> None:
     session.commit()
     with session.create_consumer(FAILING) as consumer:
         for _ in range(4):
-            assert consumer.receive(timeout=5.0) is not None
+            assert consumer.receive(timeout=60) is not None
             session.rollback()
     send(session, FAILING, time_to_live=0.01)
     session.commit()
-    wait_for(lambda: administration.count("dead") == 2 and administration.count("expired") == 2, 30.0)
+    wait_for(lambda: administration.count("dead") == 2 and administration.count("expired") == 2, 60.0)
     assert administration.dead_letters("dead")
     assert administration.retry("dead", "color = 'blue'").returned
     assert administration.move("failing", "dead", "color = 'blue'")
@@ -411,9 +411,9 @@ def take_part(url: str, temporary: str) -> None:
         send(session, PRICES)
         session.commit()
         with session.create_consumer(ORDERS) as consumer:
-            assert consumer.receive(timeout=5.0) is not None
+            assert consumer.receive(timeout=60) is not None
             session.rollback()
-            assert consumer.receive(timeout=5.0) is not None
+            assert consumer.receive(timeout=60) is not None
             session.commit()
 
 

@@ -102,7 +102,7 @@ def _hold(session: Session, order: Order) -> None:
         consumer.default_redelivery_policy = RedeliveryPolicy()
     if not order.listens:
         for _ in range(order.receives):
-            message = consumer.receive(timeout=30)
+            message = consumer.receive(timeout=60)
             assert message is not None
             _tell(order.queue, message.get_body(str))
         return

@@ -46,7 +46,7 @@ class Heard:
         return texts_of(list(self.messages))
 
     def wait_for(self, count: int) -> None:
-        wait_for(lambda: len(self.messages) >= count, timeout=15)
+        wait_for(lambda: len(self.messages) >= count, timeout=60)
 
 
 @contextmanager

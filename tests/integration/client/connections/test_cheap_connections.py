@@ -108,7 +108,7 @@ def test_threads_may_connect_at_once_for_the_first_time(jmsql_factory: Connectio
     together = threading.Barrier(4)
 
     def connect(number: int) -> None:
-        together.wait(10)
+        together.wait(60)
         with jmsql_factory.create_connection() as connection:
             exchange(connection, f"queue {number}")
 

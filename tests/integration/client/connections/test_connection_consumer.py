@@ -66,7 +66,7 @@ def test_one_session_keeps_priority_and_order(
 
 
 def test_sessions_of_a_pool_work_at_the_same_time(connection: Connection, others: Session, queue: Queue) -> None:
-    together = threading.Barrier(3, timeout=10)
+    together = threading.Barrier(3, timeout=60)
     heard = Heard(lambda message: together.wait())
     with listening(connection, queue, heard, size=3, max_messages=1):
         send_texts(others, queue, *"abc")

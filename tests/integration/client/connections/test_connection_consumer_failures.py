@@ -79,7 +79,7 @@ def test_load_of_a_thread_that_died_before_its_run_goes_back_with_the_session(
     pool = OneSession(mode_session)
     send_texts(others, queue, "a", "b")
     with connection.create_connection_consumer(queue, None, pool, 2):
-        assert pool.started.acquire(timeout=10)
+        assert pool.started.acquire(timeout=60)
         assert receive_all(others.create_consumer(queue)) == []
         mode_session.close()
         consumer = others.create_consumer(queue)
@@ -132,7 +132,7 @@ def test_work_goes_on_after_the_server_has_cut_all_connections(
         heard.wait_for(1)
         assert server.terminate(SESSIONS)
         send_texts(others, queue, "b", "c", "d")
-        wait_for(lambda: {"a", "b", "c", "d"} <= set(heard.texts), timeout=15)
+        wait_for(lambda: {"a", "b", "c", "d"} <= set(heard.texts), timeout=60)
 
 
 @MODES
@@ -148,8 +148,8 @@ def test_cut_in_the_middle_of_a_load_loses_nothing(
         first.wait_until_called()
         assert server.terminate(SESSIONS)
         first.release()
-        wait_for(lambda: set(heard.texts) == {"a", "b", "c"}, timeout=15)
-        wait_for(lambda: server.rows("select count(*) from jmsql_internal.message") == [(0,)], timeout=15)
+        wait_for(lambda: set(heard.texts) == {"a", "b", "c"}, timeout=60)
+        wait_for(lambda: server.rows("select count(*) from jmsql_internal.message") == [(0,)], timeout=60)
 
 
 def _work(url: str, mode_name: str) -> None:
@@ -209,14 +209,14 @@ def test_session_is_loaded_when_the_asynchronous_sends_of_its_last_run_are_inser
     jmsql.send(blocking, "payments", "paid by another", deduplication_id="17")  # for which the asynchronous send waits
     with connection.create_connection_consumer(queue, None, pool, 1):
         send_texts(others, queue, "a")
-        assert pool.started.acquire(timeout=10)
+        assert pool.started.acquire(timeout=60)
         session.run()
         server.wait_until_someone_waits()  # the sender, which has the connection
         send_texts(others, queue, "b")
         pool.free.release()
         assert not pool.started.acquire(timeout=0.5), "the connection is the sender's"
         blocking.rollback()
-        assert pool.started.acquire(timeout=10)
+        assert pool.started.acquire(timeout=60)
         session.run()
         session.commit()
     assert texts_of(heard) == ["a", "b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Queue, Session, Timings
-from jmsql.testing import wait_for
+from jmsql.testing import FAST_TIMINGS, wait_for
 from tests.background import Background
 from tests.integration.client.server import CONTROL, SESSIONS, Server
 from tests.texts import receive_texts, send_texts
@@ -18,6 +19,7 @@ LATEST_QUERY = """
     select max(query_start), max(xact_start) from pg_stat_activity
     where datname = current_database() and application_name = %s"""
 OPEN = "select pid from pg_stat_activity where application_name in (%s, %s) order by pid"
+KEEPING = dataclasses.replace(FAST_TIMINGS, idle_connection_timeout=3600.0)
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 
 
@@ -45,7 +47,7 @@ def test_close_of_the_connection_ends_all(
     connection.close()
     wait_for(lambda: server.connections(CONTROL) + server.connections(SESSIONS) == 0)
     assert server.rows("select count(*) from jmsql_internal.connection") == [(0,)]
-    assert not [thread for thread in threading.enumerate() if thread not in other_threads]
+    wait_for(lambda: other_threads.issuperset(threading.enumerate()))
 
 
 @MODES
@@ -58,6 +60,8 @@ def test_close_of_a_session_gives_its_connection_back(
             assert server.connections(SESSIONS) <= 2, "the session's, and one beside the sessions"
 
 
+@pytest.mark.usefixtures("jmsql_timings")
+@pytest.mark.parametrize("jmsql_timings", [KEEPING], ids=["kept"])
 def test_idle_connections_hold_no_transaction(connection: Connection, server: Server) -> None:
     for mode in AcknowledgeMode:
         session, queue = connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode), Queue(mode.name)

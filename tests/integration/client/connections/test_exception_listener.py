@@ -89,6 +89,7 @@ def test_it_is_told_of_failures_between_message_listeners(
     assert isinstance(failure, TransactionRolledBackException) == (mode is AcknowledgeMode.TRANSACTED)
 
 
+@pytest.mark.usefixtures("used_just_now")
 def test_calls_do_not_overlap(connection: Connection, others: Session, server: Server) -> None:
     failures = Failures()
     connection.exception_listener = failures

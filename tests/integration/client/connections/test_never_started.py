@@ -87,7 +87,7 @@ def test_a_message_comes_though_the_connection_is_started_late(
 
         starting = threading.Thread(target=start)
         starting.start()
-        message = consumer.receive(timeout=30)
+        message = consumer.receive(timeout=60)
         starting.join()
     assert message is not None
     assert message.get_body(str) == "late"

@@ -53,7 +53,7 @@ def test_threads_share_a_queue(
 
     consuming = [Background(consume) for _ in range(CONSUMERS)]
     numbers = put(others, queue, 200, CONSUMERS)
-    received = Counter(text for each in consuming for text in each.result(30))
+    received = Counter(text for each in consuming for text in each.result())
     assert received == Counter(numbers)
     assert server.rows("select count(*) from jmsql.messages") == [(0,)]
 
@@ -113,7 +113,7 @@ def test_threads_that_roll_back_lose_and_double_nothing(
 
     consuming = [Background(consume) for _ in range(CONSUMERS)]
     numbers = put(others, queue, 60, CONSUMERS)
-    received = Counter(text for each in consuming for text in each.result(30))
+    received = Counter(text for each in consuming for text in each.result())
     left = [body for (body,) in server.rows("select body from jmsql.messages")]
     assert received + Counter(left) == Counter(numbers)
 
@@ -156,7 +156,7 @@ def test_a_transaction_keeps_no_lock_on_a_message_that_a_client_session_has_clai
         assert (claimed.get_body(str), receiving.result(60)) == ("a", "b")
     acknowledging = Background(claimed.acknowledge)
     try:
-        acknowledging.result(20)  # a lock would last until the commit, which the same thread may be about to call
+        acknowledging.result()  # a lock would last until the commit, which the same thread may be about to call
     finally:
         transacted.commit()
     assert receive_all(others.create_consumer(queue)) == []

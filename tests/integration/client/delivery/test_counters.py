@@ -119,10 +119,10 @@ def test_counts_that_cannot_be_written_down_are_kept(
     server.rows("alter table jmsql_internal.destination_counters rename to elsewhere")
     try:
         send(session, queue, 1)
-        wait_for(lambda: "Counters were not recorded" in caplog.text, 10.0)
+        wait_for(lambda: "Counters were not recorded" in caplog.text)
     finally:
         server.rows("alter table jmsql_internal.elsewhere rename to destination_counters")
-    wait_for(lambda: counters(server, "orders") == Counts(sent=2), timeout=10.0)
+    wait_for(lambda: counters(server, "orders") == Counts(sent=2))
 
 
 def test_a_meter_counts_the_sends_of_enlisted_sessions(jmsql_clean_url: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -30,6 +31,12 @@ SHORT = 0.3
 LONG = 3600.0
 """Seconds: a delay that no test waits for."""
 PATIENCE = 60.0
+ALL_DUE: LiteralString = """
+    update jmsql_internal.delayed_message d set jms_delivery_time = o.place
+    from (select sequence, rank() over (order by jms_delivery_time) as place from jmsql_internal.delayed_message) o
+    where d.sequence = o.sequence
+    """
+"""Makes all that was sent with a delay due at once, in the same order."""
 
 
 @pytest.fixture
@@ -133,9 +140,12 @@ class TestBeforeThen:
         with session.create_browser(queue) as browser:
             assert texts(iter(browser)) == ["at once"]
 
-    def test_those_without_a_delay_overtake_it(self, producer: MessageProducer, consumer: MessageConsumer) -> None:
-        send(producer, "later", SHORT)
+    def test_those_without_a_delay_overtake_it(
+        self, producer: MessageProducer, consumer: MessageConsumer, server: Server
+    ) -> None:
+        send(producer, "later", LONG)
         send(producer, "at once", 0)
+        server.rows(ALL_DUE)
         assert [received(consumer).text for _ in range(2)] == ["at once", "later"]
 
     def test_the_views_show_it(self, producer: MessageProducer, server: Server) -> None:
@@ -148,10 +158,13 @@ class TestBeforeThen:
 
 
 class TestOrder:
-    def test_delayed_messages_come_by_delivery_time(self, producer: MessageProducer, consumer: MessageConsumer) -> None:
-        sent = [send(producer, str(delay), delay) for delay in (0.5, 0.3, 0.4)]
-        by_delivery_time = sorted(sent, key=lambda message: message.jms_delivery_time)  # sending takes its time, too
-        assert [received(consumer).text for _ in range(3)] == [message.text for message in by_delivery_time]
+    def test_delayed_messages_come_by_delivery_time(
+        self, producer: MessageProducer, consumer: MessageConsumer, server: Server
+    ) -> None:
+        for delay in (2 * LONG, LONG, 1.5 * LONG):
+            send(producer, str(delay), delay)
+        server.rows(ALL_DUE)
+        assert [received(consumer).text for _ in range(3)] == [str(LONG), str(1.5 * LONG), str(2 * LONG)]
 
     def test_messages_with_one_delivery_time_come_as_they_were_sent(
         self, connection: Connection, queue: Queue, server: Server

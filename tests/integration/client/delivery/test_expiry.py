@@ -7,6 +7,7 @@ import pytest
 from jmsql import AcknowledgeMode, Message, Queue, Session
 from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
+from tests.slowness import scaled
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
@@ -25,7 +26,7 @@ def mortal(session: Session, queue: Queue, server: Server, time_to_live: float) 
     send_texts(session, queue, "immortal")
     message = session.create_text_message("mortal")
     message.set_string_property("colour", "blue")
-    session.create_producer(queue).send(message, time_to_live=time_to_live)
+    session.create_producer(queue).send(message, time_to_live=scaled(time_to_live))
     return message
 
 

@@ -26,7 +26,11 @@ from tests.texts import receive_texts, send_texts
 
 QUEUE = Queue("orders")
 TIMINGS = InternalTimings(
-    minimum_poll_interval=300.0, maximum_poll_interval=300.0, maintenance_interval=0.1, listening_duration=0.001
+    minimum_poll_interval=300.0,
+    maximum_poll_interval=300.0,
+    maintenance_interval=0.1,
+    listening_duration=0.001,
+    prefetch_duration=60.0,  # a slow machine would fetch fewer messages ahead
 )
 LISTEN, UNLISTEN = re.compile(rb'(?<!un)listen "'), re.compile(rb'unlisten "')
 ANNOUNCE = re.compile(rb"pg_try_advisory_lock_shared")
@@ -195,7 +199,7 @@ def test_held_messages_are_released_if_their_queue_was_paused_before_the_client_
             with wire.holding_up():
                 consumer = session.create_consumer(QUEUE)
                 for text in ("a", "b"):  # with the second it fetches another
-                    message = consumer.receive(10)
+                    message = consumer.receive(60)
                     assert message is not None
                     assert message.get_body(str) == text
                 assert server.rows("select count(*) from jmsql_internal.delivery") == [(3,)]
@@ -269,7 +273,7 @@ def test_a_wait_in_the_applications_transaction_has_a_sending_client_listen(
         with sender(jmsql_factory) as others:
             send_texts(others, QUEUE, "first")
         consumer = jmsql.enlist(database, timings=TIMINGS).create_consumer(QUEUE)
-        assert consumer.receive_body(str, 10) == "first"
+        assert consumer.receive_body(str, 60) == "first"
         database.commit()
         receiving: Background[str | None] = Background(lambda: consumer.receive_body(str, 60))
         wait_for(lambda: wire.has_said(LISTEN))
@@ -284,12 +288,12 @@ async def test_a_task_that_begins_to_receive_is_woken(wire: ControlWire, jmsql_f
         wire.factory.url, schema=wire.factory.schema, control_url=wire.proxy.url, timings=TIMINGS
     )
     others = jms.ConnectionFactory(jmsql_factory.url, schema=jmsql_factory.schema)
-    async with factory.create_context() as context, others.create_context() as other, asyncio.timeout(30):
+    async with factory.create_context() as context, others.create_context() as other, asyncio.timeout(60):
         await asyncio.to_thread(wait_for, lambda: wire.has_said(UNLISTEN))
         with wire.holding_up():
             async with context.create_consumer(QUEUE) as consumer:
                 receiving = asyncio.create_task(consumer.receive_body(str))
-                assert await asyncio.to_thread(wire.is_held.wait, 10)
+                assert await asyncio.to_thread(wire.is_held.wait, 60)
                 await other.create_producer().send(QUEUE, "a")
                 wire.listens.set()
                 assert await receiving == "a"

@@ -11,10 +11,11 @@ import pytest
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, MessageConsumer, Queue, Session, Topic
 from jmsql.testing import FAST_TIMINGS, wait_for
 from tests.integration.client.server import SESSIONS, Server
+from tests.slowness import scaled
 from tests.texts import receive_texts, send_texts
 
 PATIENCE = 60.0
-SOON = dataclasses.replace(FAST_TIMINGS, acknowledgement_delay=0.2)
+SOON = dataclasses.replace(FAST_TIMINGS, acknowledgement_delay=scaled(0.2))
 NEVER = dataclasses.replace(FAST_TIMINGS, acknowledgement_delay=3600.0)
 
 
@@ -95,6 +96,7 @@ class TestInTime:
         assert seen == [["a", "b"], ["b"]]
         wait_for(lambda: left(server) == [])
 
+    @pytest.mark.usefixtures("used_just_now")  # else it replaces the connection without a word
     def test_a_message_is_acknowledged_though_the_connection_was_lost(
         self, soon: Connection, others: Session, queue: Queue, server: Server, caplog: pytest.LogCaptureFixture
     ) -> None:

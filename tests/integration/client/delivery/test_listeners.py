@@ -97,10 +97,13 @@ def test_message_whose_listener_fails_comes_again_after_a_while(
 ) -> None:
     deliveries: list[int] = []
 
+    seen = threading.Event()
+
     def fail_twice(message: Message) -> None:
         deliveries.append(message.get_int_property("JMSXDeliveryCount"))
         if len(deliveries) < 3:
             raise ValueError("the listener's own mistake")
+        assert seen.wait(60)  # else the message may be gone before the test looks at it
 
     consumer.message_listener = fail_twice
     send_texts(others, queue, "a")
@@ -108,6 +111,7 @@ def test_message_whose_listener_fails_comes_again_after_a_while(
     (state,) = server.rows("select state, delivery_count, last_error from jmsql.messages")
     assert state[1] in {1, 2}
     assert "the listener's own mistake" in state[2]
+    seen.set()
     wait_for(lambda: server.rows("select count(*) from jmsql.messages") == [(0,)])
     assert deliveries == [1, 2, 3]
     assert caplog.text.count("ValueError: the listener's own mistake") == 2

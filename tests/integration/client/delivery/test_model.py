@@ -103,7 +103,7 @@ class QueueMachine(RuleBasedStateMachine):
     def receive(self, number: int) -> None:
         client = self.clients[number]
         # What another session has just released arrives with a notification.
-        message = client.consumer.receive(timeout=5 if self.available else 0)
+        message = client.consumer.receive(timeout=60 if self.available else 0)
         if not self.available:
             assert message is None
             if client.mode is AcknowledgeMode.DUPS_OK:

@@ -11,6 +11,7 @@ from jmsql import ConnectionFactory, Queue
 from jmsql.timings import InternalTimings
 from tests.background import Background
 from tests.integration.client.server import Server
+from tests.slowness import scaled
 
 ORDERS = Queue("orders")
 SLOW = InternalTimings(minimum_poll_interval=30, maximum_poll_interval=30, shared_poll_interval=30)
@@ -36,4 +37,4 @@ def test_it_is_heeded_at_once(jmsql_factory: ConnectionFactory, server: Server, 
             message, received = receiving.result()
             assert message is not None
             delays.append(received - released)
-    assert max(delays) < 0.3, delays
+    assert max(delays) < scaled(0.3), delays

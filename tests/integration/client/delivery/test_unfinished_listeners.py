@@ -81,7 +81,7 @@ def test_message_whose_listener_has_run_nothing_is_not_acknowledged(
     send_texts(others, queue, "a")
     consumer = mode_session.create_consumer(queue)
     consumer.message_listener = listen
-    wait_for(lambda: len(calls) == 2)
+    wait_for(lambda: len(calls) >= 2)
     assert calls[1].jms_redelivered
     consumer.close()
     assert texts_of(others.create_browser(queue)) == ["a"]

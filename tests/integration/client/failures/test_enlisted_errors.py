@@ -16,6 +16,7 @@ from jmsql.testing import receive_all
 from tests.integration.client.failures.refusal import refused
 from tests.integration.client.locked_tables import LIMITS, lock
 from tests.integration.client.server import Server, with_parameters
+from tests.slowness import scaled
 from tests.texts import texts_of
 
 QUEUE = Queue("orders")
@@ -120,7 +121,7 @@ def test_enlisted_statement_that_takes_too_long(
     jmsql_clean_url: str, blocker: psycopg.Connection, transaction: Enlist, limit: str, code: str, number: int
 ) -> None:
     with ExitStack() as stack:
-        url = with_parameters(jmsql_clean_url, options=f"-c{limit}=50ms")
+        url = with_parameters(jmsql_clean_url, options=f"-c{limit}={scaled(50):.0f}ms")
         context = jmsql.enlist(transaction(url, stack))  # type: ignore[arg-type]
         lock(blocker, "message", "queue")
         refused(enlisted_calls(context)[number], JMSException, code, limit)

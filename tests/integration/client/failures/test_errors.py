@@ -258,7 +258,7 @@ def test_a_running_client_reads_a_changed_password_from_the_password_file(
 def send_and_receive(connection: Connection) -> None:
     with connection.create_session() as session, session.create_consumer(QUEUE) as consumer:
         session.create_producer(QUEUE).send(session.create_text_message("order"))
-        assert consumer.receive_body(str, timeout=10) == "order"
+        assert consumer.receive_body(str, timeout=60) == "order"
 
 
 def has_control_connection(superuser: psycopg.Connection) -> bool:

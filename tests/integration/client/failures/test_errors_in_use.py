@@ -29,6 +29,7 @@ from tests.integration.client.failures.refusal import refused
 from tests.integration.client.locked_tables import LIMITS, lock
 from tests.integration.client.server import with_parameters
 from tests.prepared_data import prepare_data
+from tests.slowness import scaled
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
 pytestmark = pytest.mark.usefixtures("maintenance_suspended")
@@ -86,7 +87,7 @@ def test_server_that_stops_while_sessions_are_in_use(caplog: pytest.LogCaptureFi
 @pytest.fixture
 def limited(jmsql_factory: ConnectionFactory, limit: str) -> Iterator[Connection]:
     """A connection whose statements wait for others no longer than a moment."""
-    url = with_parameters(str(jmsql_factory.url), options=f"-c{limit}=250ms")
+    url = with_parameters(str(jmsql_factory.url), options=f"-c{limit}={scaled(250):.0f}ms")
     factory = ConnectionFactory(url, schema=jmsql_factory.schema, control_url=jmsql_factory.url)
     with factory.create_connection() as connection:
         connection.start()

@@ -74,7 +74,7 @@ def test_a_client_sends_and_receives_on(url: str) -> None:
         assert consumer.receive(timeout=0) is None
         for number in range(3):
             sender.create_producer().send(ORDERS, {"number": number})
-            message = consumer.receive(timeout=10)
+            message = consumer.receive(timeout=60)
             assert message is not None
             assert message.get_body(dict) == {"number": number}
             assert not message.jms_redelivered
@@ -90,7 +90,7 @@ def test_the_application_keeps_its_transaction(url: str, delay: float) -> None:
         transaction.execute("select jmsql.send(%s, 'text', delivery_delay => %s)", [queue.name, f"{delay} s"])
     with ConnectionFactory(url, timings=FAST_TIMINGS).create_context() as receiver:
         consumer = receiver.create_consumer(queue)
-        assert all(consumer.receive(timeout=10) is not None for _ in range(2))
+        assert all(consumer.receive(timeout=60) is not None for _ in range(2))
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_malformed_payloads_are_ignored(
     session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
     send_texts(others, queue, "a")
     consumer = session.create_consumer(queue)
-    held = consumer.receive(10)
+    held = consumer.receive(60)
     assert held is not None
     receiving = Background(lambda: texts_of([message for message in [consumer.receive(60)] if message]))
     receiving.wait_until_it_waits()

@@ -10,11 +10,12 @@ import pytest
 from jmsql import AcknowledgeMode, Queue, Session
 from jmsql.testing import receive_all
 from tests.integration.client.client_process import Order, client_process
+from tests.slowness import scaled
 from tests.texts import receive, send_texts, texts_of
 
 TEXTS = ["a", "b", "c", "d"]
 HELD = 2
-AT_ONCE = 15.0
+AT_ONCE = scaled(15.0)
 """Seconds, three times the usual maximum. Maintenance looks for dead clients once a second, and spares those that have
 been connected for two seconds or less."""
 

@@ -85,9 +85,9 @@ def test_transactions_receive_and_store_once(
     terminating = Background(partial(terminate_at_random, jmsql_clean_url))
     consuming = [Background(partial(consume, *pair)) for pair in zip(sessions, consumers, strict=True)]
     doubtful = send_all(connection.create_session(transacted=True))
-    assert terminating.result(30) > 0
-    wait_for(lambda: server.rows("select count(distinct number) from received") == [(MESSAGES,)], timeout=30)
-    wait_for(lambda: server.rows("select count(*) from jmsql.messages") == [(0,)], timeout=30)
+    assert terminating.result() > 0
+    wait_for(lambda: server.rows("select count(distinct number) from received") == [(MESSAGES,)], timeout=60)
+    wait_for(lambda: server.rows("select count(*) from jmsql.messages") == [(0,)], timeout=60)
     all_stored.set()
     for each in consuming:
         each.result()
@@ -117,9 +117,9 @@ def test_no_message_is_lost(
     terminating = Background(partial(terminate_at_random, jmsql_clean_url))
     consuming = [Background(partial(consume, consumer)) for consumer in consumers]
     send_all(connection.create_session(transacted=True))
-    assert terminating.result(30) > 0
-    wait_for(lambda: len(seen) == MESSAGES, timeout=30)
-    wait_for(lambda: server.rows("select count(*) from jmsql.messages") == [(0,)], timeout=30)
+    assert terminating.result() > 0
+    wait_for(lambda: len(seen) == MESSAGES, timeout=60)
+    wait_for(lambda: server.rows("select count(*) from jmsql.messages") == [(0,)], timeout=60)
     all_seen.set()
     for each in consuming:
         each.result()

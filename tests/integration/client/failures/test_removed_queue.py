@@ -196,7 +196,7 @@ def test_consumer_that_waits_long_finds_a_queue_that_is_made_long_after(
     others.create_consumer(queue).close()
     consumer = connection.create_session().create_consumer(queue)
     buffer = consumer._state.buffer
-    receiving = Background(lambda: consumer.receive(30))
+    receiving = Background(lambda: consumer.receive(60))
     wait_for(lambda: buffer.poll.is_longest)  # the control connection looks in its place
     server.rows("select jmsql.delete_destination(%s, true)", queue.name)
     wait_for(lambda: buffer.source.target.may_be_gone)
@@ -215,7 +215,7 @@ def test_consumer_hears_of_the_queue_that_its_look_has_found(
     consumer = connection.create_session().create_consumer(queue)
     buffer = consumer._state.buffer
     before = buffer.source.queue_id
-    receiving = Background(lambda: consumer.receive(30))
+    receiving = Background(lambda: consumer.receive(60))
     wait_for(lambda: buffer.poll.is_longest)
     blocker.execute("select jmsql.delete_destination(%s, true)", [queue.name])
     blocker.execute("select jmsql.create_queue(%s)", [queue.name])

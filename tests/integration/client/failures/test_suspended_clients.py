@@ -14,6 +14,7 @@ from jmsql.store.wire._sync.runner import Runner
 from jmsql.testing import FAST_TIMINGS, receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.integration.pooler.routes import Route
+from tests.slowness import scaled
 from tests.texts import receive, send_texts
 
 QUEUE = Queue("suspended")
@@ -23,7 +24,13 @@ NAMES = [str(number) for number in range(12)]
 @pytest.fixture
 def jmsql_timings() -> Timings:
     """A client that is suspended is soon taken for dead, behind a pooler, and no longer sure that it is not."""
-    return dataclasses.replace(FAST_TIMINGS, heartbeat_interval=0.1, heartbeat_timeout=2.0)
+    return dataclasses.replace(
+        FAST_TIMINGS,
+        heartbeat_interval=0.1,
+        heartbeat_timeout=scaled(2.0),
+        acknowledgement_delay=3600.0,
+        prefetch_duration=60.0,
+    )
 
 
 @contextmanager
@@ -39,14 +46,14 @@ def suspended(connection: Connection, server: Server) -> Iterator[None]:
 
     control._service.link.liveness.run = stand_still  # type: ignore[method-assign]
     control._duties.wake_socket.wake()
-    assert stands.wait(30)
+    assert stands.wait(60)
     wait_for(lambda: not control.is_certain)
     if not control._service.link.is_pooled:
         server.rows("update jmsql_internal.connection set started_at = started_at - interval '1 minute'")
         server.rows("select pg_terminate_backend(%s, 10000)", control._service.link.connection.info.backend_pid)
     number = control.connection_id
-    wait_for(lambda: not server.rows("select from jmsql_internal.connection where connection_id = %s", number), 30)
-    wait_for(lambda: not server.rows("select from jmsql_internal.delivery where connection_id = %s", number), 30)
+    wait_for(lambda: not server.rows("select from jmsql_internal.connection where connection_id = %s", number), 60)
+    wait_for(lambda: not server.rows("select from jmsql_internal.delivery where connection_id = %s", number), 60)
     try:
         yield
     finally:
@@ -124,7 +131,7 @@ def test_a_listener_is_not_given_it_either(connection: Connection, other: Connec
             goes_on.wait(60)
 
     consumer.message_listener = listen
-    assert listens.wait(30)
+    assert listens.wait(60)
     assert len(consumer._state.buffer.held.rows) > 0
     with suspended(connection, server):
         theirs = deliveries(receive_all(other.create_session().create_consumer(QUEUE)))

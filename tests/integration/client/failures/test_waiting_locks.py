@@ -162,7 +162,7 @@ def test_no_call_waits_for_a_session_that_waits_for_its_transaction(jmsql_clean_
     with factory.create_connection() as connection:
         connection.start()
         consumer = connection.create_session().create_consumer(ORDERS)
-        received = consumer.receive(timeout=5)
+        received = consumer.receive(timeout=60)
         assert received is not None
         assert received.jms_redelivered == (name != "commit")
 

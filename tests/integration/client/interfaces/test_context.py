@@ -55,7 +55,7 @@ def test_bodies_travel_as_the_messages_that_fit(context: JMSContext, queue: Queu
         assert producer.send(queue, body) is producer
     consumer = context.create_consumer(queue)
     for body, message_type, body_type in bodies:
-        message = consumer.receive(timeout=5)
+        message = consumer.receive(timeout=60)
         assert type(message) is message_type
         assert message.get_body(body_type) == body
 
@@ -81,7 +81,7 @@ def test_dict_of_other_than_simple_values_travels_too(
     context.create_producer().send(queue, MappingProxyType(body)).send(queue, body)
     consumer = context.create_consumer(queue)
     for _ in range(2):
-        message = consumer.receive(timeout=5)
+        message = consumer.receive(timeout=60)
         assert type(message) is ObjectMessage
         assert message.get_body(dict) == body
 
@@ -162,7 +162,7 @@ def test_settings_chain_and_are_attributes_too(context: JMSContext, queue: Queue
     assert producer.jms_correlation_id_as_bytes == b"\xff"
     assert (producer.jms_type, producer.jms_reply_to) == ("order", Queue("answers"))
     producer.send(queue, "text")
-    received = context.create_consumer(queue).receive(timeout=5)
+    received = context.create_consumer(queue).receive(timeout=60)
     assert received is not None
     assert (received.jms_message_id, received.jms_timestamp) == (None, 0)
     assert received.jms_expiration > 0
@@ -176,7 +176,7 @@ def test_the_producers_properties_replace_those_of_a_message(context: JMSContext
     message.properties.update({"colour": "red", "size": 1})
     message.jms_type, message.jms_correlation_id = "draft", "kept"
     context.create_producer().set_property("colour", "blue").set_jms_type("order").send(queue, message)
-    received = context.create_consumer(queue).receive(timeout=5)
+    received = context.create_consumer(queue).receive(timeout=60)
     assert received is not None
     assert (received.properties["colour"], received.properties["size"]) == ("blue", 1)
     assert (received.jms_type, received.jms_correlation_id) == ("order", "kept")
@@ -202,7 +202,7 @@ def test_contexts_share_a_connection_until_the_last_one_closes(
         second.commit()
         assert server.connections(CONTROL) == 1
     context.close()
-    assert third.create_consumer(queue).receive_body(str, timeout=5) == "text"
+    assert third.create_consumer(queue).receive_body(str, timeout=60) == "text"
     third.acknowledge()
     third.close()
     wait_for(lambda: server.connections(SESSIONS) + server.connections(CONTROL) == 0)
@@ -248,16 +248,16 @@ def test_it_starts_with_its_first_consumer_unless_told_not_to(context: JMSContex
     context.stop()
     assert consumer.receive_no_wait() is None
     context.auto_start = True
-    assert context.create_consumer(queue).receive_body(str, timeout=5) == "text"
+    assert context.create_consumer(queue).receive_body(str, timeout=60) == "text"
 
 
 def test_consumer_gives_bodies(context: JMSContext, queue: Queue) -> None:
     context.create_producer().send(queue, "text").send(queue, "no bytes").send(queue, b"bytes")
     consumer = context.create_consumer(queue)
-    assert consumer.receive_body(str, timeout=5) == "text"
+    assert consumer.receive_body(str, timeout=60) == "text"
     with pytest.raises(MessageFormatException, match="bytes"):
-        consumer.receive_body(bytes, timeout=5)
-    assert consumer.receive_body(str, timeout=5) == "no bytes"
+        consumer.receive_body(bytes, timeout=60)
+    assert consumer.receive_body(str, timeout=60) == "no bytes"
     assert consumer.receive_body_no_wait(bytes) == b"bytes"
     assert consumer.receive_body(bytes, timeout=0) is None
 
@@ -288,9 +288,9 @@ def test_transacted_context_commits_and_rolls_back(factory: ConnectionFactory, q
         producer.send(queue, "kept")
         context.commit()
         consumer = context.create_consumer(queue)
-        assert consumer.receive_body(str, timeout=5) == "kept"
+        assert consumer.receive_body(str, timeout=60) == "kept"
         context.rollback()
-        message = consumer.receive(timeout=5)
+        message = consumer.receive(timeout=60)
         assert message is not None
         assert message.jms_redelivered
         with pytest.raises(IllegalStateException):
@@ -305,11 +305,11 @@ def test_client_acknowledge_context_acknowledges_and_recovers(factory: Connectio
         assert not context.transacted
         context.create_producer().send(queue, "a").send(queue, "b")
         consumer = context.create_consumer(queue)
-        assert consumer.receive_body(str, timeout=5) == "a"
+        assert consumer.receive_body(str, timeout=60) == "a"
         context.acknowledge()
-        assert consumer.receive_body(str, timeout=5) == "b"
+        assert consumer.receive_body(str, timeout=60) == "b"
         context.recover()
-        assert consumer.receive_body(str, timeout=5) == "b"
+        assert consumer.receive_body(str, timeout=60) == "b"
         for call in (context.commit, context.rollback):
             with pytest.raises(IllegalStateException):
                 call()

@@ -98,7 +98,7 @@ def test_threads_share_a_factory(factory: ConnectionFactory) -> None:
 
     def exchange(number: int) -> list[str]:
         with factory.create_connection() as connection:
-            all_connected.wait(10)
+            all_connected.wait(60)
             connection.start()
             session, own = connection.create_session(), Queue(f"queue {number}")
             send_texts(session, own, str(number))

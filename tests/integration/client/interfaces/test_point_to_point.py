@@ -113,7 +113,7 @@ class TestSendingAndReceiving:
         sender = queue_session.create_sender(queue)
         receiver = queue_session.create_receiver(queue)
         sender.send(queue_session.create_text_message("two kites"))
-        message = receiver.receive(timeout=5)
+        message = receiver.receive(timeout=60)
         assert isinstance(message, TextMessage)
         assert message.text == "two kites"
         assert message.jms_destination == queue
@@ -126,7 +126,7 @@ class TestSendingAndReceiving:
         sender = queue_session.create_sender()
         assert sender.queue is None
         sender.send(queue_session.create_message(), queue)
-        assert queue_session.create_receiver(queue).receive(timeout=5) is not None
+        assert queue_session.create_receiver(queue).receive(timeout=60) is not None
         with pytest.raises(UnsupportedOperationException):
             sender.send(queue_session.create_message())
 
@@ -146,7 +146,7 @@ class TestSendingAndReceiving:
         receiver = queue_connection.create_queue_session().create_receiver(queue)
         assert receiver.receive_no_wait() is None
         session.commit()
-        assert receiver.receive(timeout=5) is not None
+        assert receiver.receive(timeout=60) is not None
 
     def test_the_queue_can_be_browsed(self, queue_session: QueueSession, queue: Queue) -> None:
         queue_session.create_sender(queue).send(queue_session.create_text_message("x"))
@@ -155,7 +155,7 @@ class TestSendingAndReceiving:
     def test_a_temporary_queue_serves_replies(self, queue_session: QueueSession) -> None:
         replies = queue_session.create_temporary_queue()
         queue_session.create_sender(replies).send(queue_session.create_message())
-        assert queue_session.create_receiver(replies).receive(timeout=5) is not None
+        assert queue_session.create_receiver(replies).receive(timeout=60) is not None
 
     def test_unified_consumers_of_queues_are_receivers(self, session: Session, queue: Queue) -> None:
         consumer = session.create_consumer(queue)
@@ -217,4 +217,4 @@ def test_unified_producers_of_a_queue_session_send_to_queues(queue_session: Queu
     producer = queue_session.create_producer(queue)
     assert not isinstance(producer, QueueSender)
     producer.send(queue_session.create_message())
-    assert queue_session.create_consumer(queue).receive(timeout=5) is not None
+    assert queue_session.create_consumer(queue).receive(timeout=60) is not None

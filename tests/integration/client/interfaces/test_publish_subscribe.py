@@ -99,7 +99,7 @@ class TestPublishing:
         publisher = topic_session.create_publisher(topic)
         publisher.publish(topic_session.create_text_message("17.5"))
         for subscriber in subscribers:
-            message = subscriber.receive(timeout=5)
+            message = subscriber.receive(timeout=60)
             assert isinstance(message, TextMessage)
             assert (message.text, message.jms_destination) == ("17.5", topic)
             assert subscriber.topic == topic
@@ -124,7 +124,7 @@ class TestPublishing:
         topic_session.create_publisher(topic).publish(
             published, delivery_mode=DeliveryMode.NON_PERSISTENT, priority=7, time_to_live=60
         )
-        received = subscriber.receive(timeout=5)
+        received = subscriber.receive(timeout=60)
         assert received is not None
         assert (received.jms_priority, received.jms_delivery_mode) == (7, DeliveryMode.NON_PERSISTENT)
         assert received.jms_expiration == published.jms_expiration == published.jms_timestamp + 60_000
@@ -198,7 +198,7 @@ def test_closing_a_consumer_after_its_session_leaves_the_others_of_its_subscript
     leaving.close()
     consumer.close()
     staying.create_publisher(topic).publish(staying.create_text_message("17.5"))
-    message = remaining.receive(timeout=5)
+    message = remaining.receive(timeout=60)
     assert message is not None
     assert message.get_body(str) == "17.5"
 

@@ -58,7 +58,7 @@ def test_a_reply_comes_from_a_receiver_of_the_queue(
     answer_all(others, others.create_consumer(queue))
     for question in ("why", "when"):
         request = session.create_text_message(question)
-        assert text(requestor.request(request, timeout=5)) == question.upper()
+        assert text(requestor.request(request, timeout=60)) == question.upper()
         assert isinstance(request.jms_reply_to, TemporaryQueue)
 
 
@@ -75,12 +75,12 @@ def test_sessions_of_the_older_interfaces_serve(jmsql_clean_url: str, others: Se
     with QueueConnectionFactory(jmsql_clean_url).create_queue_connection() as connection:
         connection.start()
         session = connection.create_queue_session()
-        assert text(QueueRequestor(session, queue).request(session.create_text_message("why"), 5)) == "WHY"
+        assert text(QueueRequestor(session, queue).request(session.create_text_message("why"), 60)) == "WHY"
     answer_all(others, others.create_consumer(TOPIC))
     with TopicConnectionFactory(jmsql_clean_url).create_topic_connection() as connection:
         connection.start()
         publishing = connection.create_topic_session()
-        assert text(TopicRequestor(publishing, TOPIC).request(publishing.create_text_message("why"), 5)) == "WHY"
+        assert text(TopicRequestor(publishing, TOPIC).request(publishing.create_text_message("why"), 60)) == "WHY"
 
 
 def test_without_a_reply_in_time_there_is_none(requestor: QueueRequestor, session: Session) -> None:
@@ -92,18 +92,18 @@ def test_a_late_reply_to_an_earlier_request_is_dropped(
 ) -> None:
     assert requestor.request(session.create_text_message("why"), timeout=0) is None
     consumer = others.create_consumer(queue)
-    late = consumer.receive(timeout=5)
+    late = consumer.receive(timeout=60)
     assert late is not None
     answer(others, late, "late")
     answer_all(others, consumer)
-    assert text(requestor.request(session.create_text_message("when"), timeout=5)) == "WHEN"
+    assert text(requestor.request(session.create_text_message("when"), timeout=60)) == "WHEN"
 
 
 def test_dropping_replies_does_not_prolong_the_wait(
     requestor: QueueRequestor, session: Session, others: Session, queue: Queue
 ) -> None:
     assert requestor.request(session.create_text_message("why"), timeout=0) is None
-    late = others.create_consumer(queue).receive(timeout=5)
+    late = others.create_consumer(queue).receive(timeout=60)
     assert late is not None
     answer(others, late, "late")
     assert requestor.request(session.create_text_message("when"), timeout=0.2) is None
@@ -118,8 +118,8 @@ def test_the_reply_may_copy_the_correlation_id_or_have_none(
     )
     request = session.create_text_message("why")
     request.jms_correlation_id = "question 1"
-    assert text(requestor.request(request, timeout=5)) == "WHY"
-    assert text(requestor.request(session.create_text_message("when"), timeout=5)) == "WHEN"
+    assert text(requestor.request(request, timeout=60)) == "WHY"
+    assert text(requestor.request(session.create_text_message("when"), timeout=60)) == "WHEN"
 
 
 class TestClosing:
@@ -143,7 +143,7 @@ class TestClosing:
         answer_all(others, others.create_consumer(queue))
         session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
         with QueueRequestor(session, queue) as requestor:
-            reply = requestor.request(session.create_text_message("why"), timeout=5)
+            reply = requestor.request(session.create_text_message("why"), timeout=60)
             assert text(reply) == "WHY"
 
     @pytest.mark.parametrize("first", ["session", "connection"])

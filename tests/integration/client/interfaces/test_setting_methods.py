@@ -63,7 +63,7 @@ def test_a_message_listener_is_set_by_a_method(factory: ConnectionFactory, queue
         assert consumer.message_listener is listen
         connection.start()
         send_texts(connection.create_session(), queue, "a")
-        assert received.wait(30)
+        assert received.wait(60)
         consumer.set_message_listener(None)
         session.set_message_listener(listen)
         assert session.message_listener is listen
@@ -76,7 +76,7 @@ def test_a_context_s_consumer_has_the_method(factory: ConnectionFactory, queue: 
         context.create_consumer(queue).set_message_listener(lambda _: received.set())
         with factory.create_context() as other:
             other.create_producer().send(queue, "a")
-        assert received.wait(30)
+        assert received.wait(60)
 
 
 def test_the_transaction_is_had_by_a_method(factory: ConnectionFactory) -> None:

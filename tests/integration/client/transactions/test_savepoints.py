@@ -254,7 +254,7 @@ def test_another_consumer_sees_at_once_that_it_was_delivered(
     put(connection, "one")
     consumer = session.create_consumer(QUEUE)
     undo(way(session.database), lambda: consumer.receive(0))
-    received = connection.create_session().create_consumer(QUEUE).receive(30)
+    received = connection.create_session().create_consumer(QUEUE).receive(60)
     assert deliveries(received) == ("one", True, 2)
     session.commit()
     assert left(connection) == []

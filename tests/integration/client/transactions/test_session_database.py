@@ -582,7 +582,7 @@ def test_a_listener_whose_transaction_was_rolled_back_goes_on(
             done.set()
 
     session.create_consumer(QUEUE).message_listener = listen
-    assert done.wait(30)
+    assert done.wait(60)
     assert told == [("one", False), ("one", True)]
     session.close()
     assert texts_left(jmsql_factory, QUEUE) == []
