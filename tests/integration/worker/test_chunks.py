@@ -627,7 +627,7 @@ async def test_a_function_that_does_not_end_takes_its_chunk_with_it(
     app = Application(jmsql_factory)
     may_end = threading.Event()
 
-    @app.listener("events", chunk=10, timeout=0.5, redelivery=RedeliveryPolicy(delay=0.01))
+    @app.listener("events", chunk=10, timeout=2.0, redelivery=RedeliveryPolicy(delay=0.01))
     def store_all(messages: list[Message], rows: sqlalchemy.Connection) -> None:
         if len(messages) > 1:
             while not may_end.is_set():
@@ -696,7 +696,7 @@ async def test_calls_are_surrounded_and_messages_counted(
             await until(lambda: dead(jmsql_factory) == ["003"])
             await until(lambda: value("messages_total", outcome="failed") == 2)
             assert value("messages_total", outcome="handled") == 3
-            assert value("handler_seconds_count") == 6
+            await until(lambda: value("handler_seconds_count") == 6)
     assert seen == [(4, "000"), (2, "000"), (2, "002"), (1, "002"), (1, "003"), (1, "003")]
     assert committed == [2, 1]
     assert len(re.findall("failed with a chunk of 4 messages, and is called again with its halves", caplog.text)) == 1

@@ -6,13 +6,15 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import sqlalchemy
 
 from jmsql import Connection, ConnectionFactory, Message, Queue
 from jmsql.admin import Administration
-from jmsql.testing import wait_for
+from jmsql.client._sync.session.transactions import handler as handler_module
+from jmsql.testing import FAST_TIMINGS, wait_for
 from jmsql.worker import Application
 from jmsql.worker.handlers.handler_groups import HandlerGroup, HandlersInThreads
 from jmsql.worker.settings import HandlerSettings
@@ -27,14 +29,17 @@ StartHandlers = Callable[..., HandlerGroup]
 
 
 @pytest.fixture
-def start_handlers(jmsql_factory: ConnectionFactory) -> Iterator[StartHandlers]:
-    """Starts handlers of the queue in threads of this process."""
+def start_handlers(jmsql_factory: ConnectionFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[StartHandlers]:
+    """Starts handlers of the queue in threads of this process, which claim ahead also on a slow machine."""
+    monkeypatch.setattr(handler_module, "_AHEAD", 60.0)
+    monkeypatch.setattr(handler_module, "_LONGEST", 2.0)
+    factory = replace(jmsql_factory, timings=replace(FAST_TIMINGS, prefetch_duration=60.0))
     groups: list[HandlerGroup] = []
 
     def start(handler: Callable[..., object], concurrency: int = 1) -> HandlerGroup:
         app = Application()
         app.listener("orders")(handler)
-        group = HandlersInThreads.open(jmsql_factory, app.listeners, HandlerSettings(concurrency=concurrency))
+        group = HandlersInThreads.open(factory, app.listeners, HandlerSettings(concurrency=concurrency))
         groups.append(group)
         group.start()
         return group
@@ -225,13 +230,13 @@ def test_the_visibility_timeout_of_a_destination_is_extended_while_a_transacted_
     jmsql_factory: ConnectionFactory, jmsql_clean_url: str, database: WorkerDatabase, start_handlers: StartHandlers
 ) -> None:
     with Administration(jmsql_clean_url) as administration:
-        administration.create_queue("orders", visibility_timeout=1.0)
+        administration.create_queue("orders", visibility_timeout=2.0)
     calls: list[str] = []
     never = threading.Event()
 
     def handle(body: str) -> None:
         calls.append(body)
-        never.wait(2.5)
+        never.wait(4.5)
 
     send(jmsql_factory, "orders", "text")
     start_handlers(handle, 2)

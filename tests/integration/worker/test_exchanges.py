@@ -12,7 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 import jmsql.asyncio
 from jmsql import ConnectionFactory, Message
 from jmsql.admin import Administration
+from jmsql.client._async.session.transactions import handler as handler_in_tasks
+from jmsql.client._sync.session.transactions import handler as handler_in_threads
 from jmsql.testing import wait_for
+from jmsql.timings import InternalTimings
 from jmsql.worker import Application
 from jmsql.worker.handlers.handler_groups import HandlerGroup, HandlersInEventLoop, HandlersInThreads
 from jmsql.worker.settings import HandlerSettings
@@ -93,7 +96,13 @@ def test_a_message_takes_few_exchanges_beside_its_handlers_own(
     kind: str,
     most: float,
     concurrency: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # On a slow machine, none would be claimed ahead: one takes as long there as the time for which others are claimed.
+    for module in (handler_in_threads, handler_in_tasks):
+        monkeypatch.setattr(module, "_AHEAD", 60.0)
+        monkeypatch.setattr(module, "_LONGEST", 120.0)
+    timings = InternalTimings(prefetch_duration=60.0)
     send(jmsql_factory, "orders", *("x" for _ in range(MESSAGES)))
     count = Count(proxy)
     app = Application()
@@ -101,12 +110,11 @@ def test_a_message_takes_few_exchanges_beside_its_handlers_own(
     settings = HandlerSettings(concurrency=concurrency)
     group: HandlerGroup
     if kind.startswith("async"):
-        asynchronous = jmsql.asyncio.ConnectionFactory(proxy.url, control_url=jmsql_clean_url)
+        asynchronous = jmsql.asyncio.ConnectionFactory(proxy.url, control_url=jmsql_clean_url, timings=timings)
         group = HandlersInEventLoop.open(asynchronous, app.listeners, settings)
     else:
-        group = HandlersInThreads.open(
-            ConnectionFactory(proxy.url, control_url=jmsql_clean_url), app.listeners, settings
-        )
+        factory = ConnectionFactory(proxy.url, control_url=jmsql_clean_url, timings=timings)
+        group = HandlersInThreads.open(factory, app.listeners, settings)
     group.start()
     try:
         assert count.ended.wait(PATIENCE)

@@ -342,7 +342,7 @@ def test_a_result_goes_when_its_time_is_over(jmsql_factory: ConnectionFactory, d
     with jmsql_factory.create_connection() as connection:
 
         async def run() -> str:
-            async with handling(jmsql_factory, str.upper, keep_result=0.2).running():
+            async with handling(jmsql_factory, str.upper, keep_result=2.0).running():
                 message_id = jmsql.send(connection, "orders", "a")
                 assert await asyncio.to_thread(jmsql.result(connection, message_id).get, PATIENCE) == "A"
                 return message_id

@@ -195,7 +195,13 @@ def test_no_more_messages_are_handled_at_a_time(
     bodies = [f"{number:02}" for number in range(20)]
     send(jmsql_factory, "mail", *bodies)
     handler = Handled(0.02)
-    workers.start(handler, number=3, concurrency=2, at_most=2, transacted=transacted)
+    in_pairs = threading.Barrier(2, timeout=PATIENCE)
+
+    def handle(message: Message) -> None:
+        in_pairs.wait()
+        handler(message)
+
+    workers.start(handle, number=3, concurrency=2, at_most=2, transacted=transacted)
     handler.wait(*bodies)
     assert handler.most == 2
     assert set(handler.counts) == {1}
@@ -331,6 +337,7 @@ def test_a_queue_that_is_made_again_has_its_limit(
     workers.start(handler, rate=Rate(1, per=3600))
     send(jmsql_factory, "mail", "one", "two")
     handler.wait("one")
+    wait_for(lambda: database.queued() == 1 and idle(database), PATIENCE)  # a queue is not deleted before the commit
     with Administration(workers.factory) as administration:
         administration.delete(MAIL)
     send(jmsql_factory, "mail", "three", "four")
@@ -365,7 +372,7 @@ def test_a_handler_keeps_its_slot_when_its_client_loses_the_control_connection(
 
 FROZEN = """
 from jmsql.timings import InternalTimings
-app = Application(jmsql.ConnectionFactory(timings=InternalTimings(slot_interval=0.2, slot_duration=2.0)))
+app = Application(jmsql.ConnectionFactory(timings=InternalTimings(slot_interval=0.2, slot_duration=4.0)))
 
 
 @app.listener("mail", at_most=1)
