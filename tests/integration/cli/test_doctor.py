@@ -540,8 +540,10 @@ def test_messages_that_go_on_failing(jmsql: Command, jmsql_factory: library.Conn
         assert consumer.receive(0) is not None
         assert findings(jmsql("doctor", "--json"), "redelivery") == []
         session.rollback("broken")
-        for _ in range(3):
+        for number in range(3):
             assert consumer.receive(60) is not None
+            if number == 2:
+                consumer.redelivery_policy = library.RedeliveryPolicy(delay=600)  # it waits as long as the doctor looks
             session.rollback("broken")
         [found] = findings(jmsql("doctor", "--json"), "redelivery")
         outcome = jmsql("doctor")

@@ -107,12 +107,17 @@ def test_subscriptions_stand_by_their_names_in_each_table(
 
 
 @pytest.mark.parametrize("order", ["busy", "depth", "age", "name"])
-def test_people_read_a_table(jmsql: Command, jmsql_factory: library.ConnectionFactory, order: str) -> None:
+def test_people_read_a_table(
+    jmsql: Command, jmsql_factory: library.ConnectionFactory, jmsql_clean_url: str, order: str
+) -> None:
     with jmsql_factory.create_connection() as connection:
         session = connection.create_session(transacted=True)
         session.create_shared_durable_consumer(library.Topic("prices"), "audit")
         session.create_producer(library.Queue("orders")).send(session.create_message())
         session.commit()
+        with psycopg.connect(jmsql_clean_url, autocommit=True) as database:
+            counted = "select from jmsql_internal.destination_counters where sent > 0"  # and not between the two looks
+            wait_for(lambda: database.execute(counted).rowcount == 1, PATIENCE)
         outcome = jmsql("top", "--once", "--interval", "0.1", "--sort", order)
     assert outcome.exit_code == 0
     assert "1 client connected" in outcome.text
