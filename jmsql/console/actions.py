@@ -305,7 +305,7 @@ class Actions:
             try:
                 self._on_action(record)
             except Exception:  # the action itself has succeeded
-                logger.exception("on_action has failed")
+                logger.exception("Function on_action has failed.")
 
 
 def _subscription(look: DestinationLook) -> str | None:

@@ -65,7 +65,7 @@ class Announcing:
             except JMSException as error:
                 if is_connection_lost(error):
                     raise
-                logger.warning("%s", error)
+                logger.warning("Announcements are postponed: %s", error)
                 announced = set()
             if announced == wanted:
                 self._pause = _FIRST_PAUSE

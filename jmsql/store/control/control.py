@@ -464,7 +464,7 @@ def _tell_of_loss(error: BaseException, owner: _Owner) -> None:
         failure = translate(error, "keeping the control connection")
         failure.__cause__ = error
     is_expected = isinstance(error, psycopg.Error | JMSException | ClientForgottenError)
-    logger.warning("%s", failure, exc_info=None if is_expected else error)
+    logger.warning("Control connection failed: %s", failure, exc_info=None if is_expected else error)
     if isinstance(error, ClaimInDoubtError):
         return  # the session that claimed has told of its lost connection, and this one was not lost
     try:

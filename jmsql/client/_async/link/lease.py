@@ -416,7 +416,7 @@ class Lease:
             if link.let_end() and not link.is_lost:
                 await run_to_completion(link.roll_back())
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
-            logger.info("%s", translate(error, "rolling back"))
+            logger.info("Rollback failed: %s", translate(error, "rolling back"))
             await self.discard()
         if link is self.link and (link.is_lost or link.connection.closed or is_unfit):
             await self.discard()
@@ -436,7 +436,7 @@ class Lease:
             try:
                 await run_to_completion(link.commit_plainly())
             except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
-                logger.info("%s", translate(error, "ending a transaction"))
+                logger.info("Commit of an unused transaction failed: %s", translate(error, "ending a transaction"))
                 await self.discard()
             self._ended()
         else:

@@ -130,7 +130,7 @@ class ConnectionDestinations:
         if attachment.dropped is not None:
             logger.log(
                 logging.WARNING if attachment.dropped else logging.INFO,
-                "%s was made again, since its consumer has another topic, selector or no_local than before. "
+                "Subscription made again, since its consumer has another topic, selector or no_local than before: %s. "
                 "Dropped: %s.",
                 definition,
                 counted(attachment.dropped, "message"),

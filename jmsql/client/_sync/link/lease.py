@@ -414,7 +414,7 @@ class Lease:
             if link.let_end() and not link.is_lost:
                 link.roll_back()
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
-            logger.info("%s", translate(error, "rolling back"))
+            logger.info("Rollback failed: %s", translate(error, "rolling back"))
             self.discard()
         if link is self.link and (link.is_lost or link.connection.closed or is_unfit):
             self.discard()
@@ -434,7 +434,7 @@ class Lease:
             try:
                 link.commit_plainly()
             except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
-                logger.info("%s", translate(error, "ending a transaction"))
+                logger.info("Commit of an unused transaction failed: %s", translate(error, "ending a transaction"))
                 self.discard()
             self._ended()
         else:

@@ -111,7 +111,7 @@ def test_a_message_whose_commit_fails_comes_again_and_the_log_says_so(
         with session.create_browser(QUEUE) as browser:
             assert len(list(browser)) == len(TEXTS)
     assert "not today" in caplog.text
-    assert caplog.text.count("The message is delivered, and may come again.") == 1
+    assert caplog.text.count("The message was delivered, and may come again: ") == 1
     assert receive_texts(consumer, len(TEXTS)) == TEXTS
 
 
@@ -125,7 +125,7 @@ def test_a_message_in_whose_commit_the_connection_breaks_may_come_again(
         assert receive_texts(consumer, 1) == ["a"]
         with pytest.raises(JMSException, match="lost"):
             consumer.receive(timeout=PATIENCE)
-    assert caplog.text.count("The message is delivered, and may come again.") == 1
+    assert caplog.text.count("The message was delivered, and may come again: ") == 1
     assert receive_texts(consumer, 1) == ["a"]
 
 
@@ -137,5 +137,5 @@ def test_closing_bears_with_a_connection_that_breaks_in_the_commit(
     with at_each_removal(server, end), connection.create_session() as receiver:
         receive(receiver.create_consumer(QUEUE))
         receiver.close()
-    assert caplog.text.count("The message is delivered, and may come again.") == 1
+    assert caplog.text.count("The message was delivered, and may come again: ") == 1
     assert receive_texts(session.create_consumer(QUEUE), 1) == ["a"]

@@ -390,7 +390,7 @@ class AutoAcknowledge(OwnAcknowledge):
 
     def _commit_failed(self, buffer: PrefetchBuffer, row: MessageRow | None, error: psycopg.Error) -> None:
         if row is not None:
-            logger.warning("%s The message is delivered, and may come again.", translate(error, "receiving"))
+            logger.warning("The message was delivered, and may come again: %s", translate(error, "receiving"))
             self._tell_of_return(buffer, row)
 
     def _tell_of_return(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
