@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from prometheus_client import REGISTRY, CollectorRegistry
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f'{error.name} is missing: pip install "jmsql[metrics]".', name=error.name) from error
 
 from jmsql.client.process_counters import ProcessCounters
 from jmsql.metrics.client_collector import ClientCollector

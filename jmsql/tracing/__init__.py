@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from opentelemetry.trace import TracerProvider
+try:
+    from opentelemetry.trace import TracerProvider
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f'{error.name} is missing: pip install "jmsql[tracing]".', name=error.name) from error
 
 from jmsql.client import instrumentation
 from jmsql.tracing.tracer import MessageTracer

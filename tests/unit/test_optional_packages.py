@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -81,3 +82,18 @@ def test_without_greenlet_an_error_names_the_package_to_install(program: str) ->
     *_, last = result.stderr.splitlines()
     assert last.startswith("jmsql.JMSException: "), result.stderr
     assert last.endswith("need greenlet, for SQLAlchemy: pip install 'jmsql[asyncio]'.")
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "extra"),
+    [
+        ("jmsql.metrics", "prometheus_client", "metrics"),
+        ("jmsql.tracing", "opentelemetry", "tracing"),
+        ("jmsql.console", "starlette", "console"),
+        ("jmsql.console", "jinja2", "console"),
+    ],
+)
+def test_a_module_whose_packages_are_missing_names_the_extra(module: str, package: str, extra: str) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None; import {module}"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert re.search(rf'ModuleNotFoundError: {package}\S* is missing: pip install "jmsql\[{extra}\]"\.$', result.stderr)
