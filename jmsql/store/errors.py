@@ -47,6 +47,13 @@ _ADVICE: dict[str, tuple[type[JMSException], str]] = {
     "42703": (JMSException, f"a column is missing or of another version; {_SCHEMA}"),
     "42883": (JMSException, f"a function is missing or of another version; {_SCHEMA}"),
     "42704": (JMSException, f"a type is missing or of another version; {_SCHEMA}"),
+    "42P05": (
+        JMSException,
+        (
+            "another process has prepared a statement on the connection: it was made before a fork, after which each "
+            "needs its own (`engine.dispose(close=False)`), or a pooler lends it (`prepare_threshold=None`)"
+        ),
+    ),
     "57014": (JMSException, "the statement was cancelled, by a time limit (statement_timeout) or by an administrator"),
     "55P03": (JMSException, "no lock was granted within the time limit (lock_timeout)"),
     "25P02": (TransactionRolledBackException, "an earlier statement failed, and the transaction is lost; roll it back"),

@@ -112,3 +112,13 @@ def test_a_connection_without_an_encoding_is_refused_in_a_sentence(psycopg_conne
         jmsql.enlist(psycopg_connection).create_consumer("orders")
     psycopg_connection.execute("set client_encoding = 'UTF8'")
     jmsql.send(psycopg_connection, "orders", "an order")
+
+
+def test_a_connection_that_a_fork_shares_is_named_as_such(jmsql_clean_url: str) -> None:
+    with psycopg.connect(jmsql_clean_url) as connection:
+        connection.prepare_threshold = 0
+        connection.execute("begin", prepare=False)
+        for number in range(5):  # as the other process has, whose numbers begin alike
+            connection.pgconn.prepare(f"_pg3_{number}".encode(), b"select 1")
+        with pytest.raises(jmsql.JMSException, match=r"made before a fork.*dispose\(close=False\)"):
+            jmsql.send(connection, "orders", "one")
