@@ -225,6 +225,20 @@ class Claims(Delivery):
                 CLAIM_LOST,
             )
 
+    async def acknowledge_earlier(self) -> None:
+        """Acknowledge all that was delivered before the last message.
+
+        Raises:
+            JMSException: As `acknowledge` does.
+        """
+        if len(self._delivered) < 2:
+            return
+        last = self._delivered.pop()
+        try:
+            await self.acknowledge()
+        finally:
+            self._delivered.append(last)
+
     async def release(self, failure: Failure | None = None) -> list[MessageKey]:
         """Release all that was delivered and return it.
 

@@ -226,6 +226,20 @@ class Claims(Delivery):
                 CLAIM_LOST,
             )
 
+    def acknowledge_earlier(self) -> None:
+        """Acknowledge all that was delivered before the last message.
+
+        Raises:
+            JMSException: As `acknowledge` does.
+        """
+        if len(self._delivered) < 2:
+            return
+        last = self._delivered.pop()
+        try:
+            self.acknowledge()
+        finally:
+            self._delivered.append(last)
+
     def release(self, failure: Failure | None = None) -> list[MessageKey]:
         """Release all that was delivered and return it.
 

@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, MessageConsumer, Queue, Session, Topic
+from jmsql import (
+    AcknowledgeMode,
+    Connection,
+    ConnectionFactory,
+    Message,
+    MessageConsumer,
+    Queue,
+    RedeliveryPolicy,
+    Session,
+    Topic,
+)
 from jmsql.testing import FAST_TIMINGS, wait_for
 from tests.integration.client.server import SESSIONS, Server
 from tests.slowness import scaled
@@ -152,6 +162,26 @@ def test_a_listener_that_closes_its_consumer_and_fails_gets_its_message_again(
         assert receive_texts(following, 1) == ["a"]
     assert left(server) == []
     assert "the listener's own mistake" in caplog.text
+
+
+def test_a_listener_that_fails_has_not_failed_with_the_messages_before(
+    never: Connection, others: Session, queue: Queue, server: Server
+) -> None:
+    heard: list[str] = []
+    consumer = lazy(never).create_consumer(queue)
+    consumer.set_redelivery_policy(RedeliveryPolicy(maximum_deliveries=1))
+
+    def listen(message: Message) -> None:
+        heard.append(str(message.get_body(str)))
+        if heard[-1] == "b":
+            raise ValueError("the listener's own mistake")
+
+    send_texts(others, queue, "a", "b", "c")
+    consumer.message_listener = listen
+    wait_for(lambda: "c" in heard)
+    wait_for(lambda: server.rows("select body from jmsql.dead_letters") == [("b",)])
+    wait_for(lambda: left(server) == ["b"])
+    assert heard == ["a", "b", "c"]
 
 
 def test_closing_the_session_ends_its_acknowledging_thread(never: Connection, others: Session, queue: Queue) -> None:

@@ -473,6 +473,12 @@ class DupsOkAcknowledge(OwnAcknowledge):
         if failure is None and self._is_due:
             await self.delivery.acknowledge()
 
+    async def _release_failed(self, failure: Failure) -> None:
+        # The listener has not failed with the messages before, which wait for their acknowledgement.
+        with settling(self.state.facts, "acknowledge"):
+            await self.delivery.acknowledge_earlier()
+        await super()._release_failed(failure)
+
     async def paused(self) -> None:
         await self.delivery.acknowledge()
 

@@ -466,6 +466,12 @@ class DupsOkAcknowledge(OwnAcknowledge):
         if failure is None and self._is_due:
             self.delivery.acknowledge()
 
+    def _release_failed(self, failure: Failure) -> None:
+        # The listener has not failed with the messages before, which wait for their acknowledgement.
+        with settling(self.state.facts, "acknowledge"):
+            self.delivery.acknowledge_earlier()
+        super()._release_failed(failure)
+
     def paused(self) -> None:
         self.delivery.acknowledge()
 
