@@ -14,7 +14,7 @@ from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.options import PropertyFormat
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
-from tests.spark.streaming import forward_now, stream
+from tests.spark.streaming import finish, forward_now, stream
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -73,7 +73,7 @@ def test_read_messages_are_written_unchanged(
     read = spark.read.format("jmsql").options(queue="orders", properties=properties).load()
     read.drop("destination").write.format("jmsql").option("queue", "copies").mode("append").save()
 
-    received = context.create_consumer(context.create_queue("copies")).receive(10)
+    received = context.create_consumer(context.create_queue("copies")).receive(60)
     assert isinstance(received, jmsql.MapMessage)
     assert (received.get_object("n"), type(received.get_object("n")).__name__) == (5, "Short")
     assert (received.jms_correlation_id, received.jms_priority) == ("c-1", 7)
@@ -111,7 +111,7 @@ def test_consumer_that_waits_is_woken_in_the_order_of_the_rows(
     with jmsql_factory.create_context() as context:
         consumer = context.create_consumer(context.create_queue("orders"))
         numbers(spark, 10, 1).write.format("jmsql").option("queue", "orders").mode("append").save()
-        assert [consumer.receive_body(str, timeout=10) for _ in range(10)] == [str(number) for number in range(10)]
+        assert [consumer.receive_body(str, timeout=60) for _ in range(10)] == [str(number) for number in range(10)]
 
 
 def test_attempt_that_breaks_is_repeated_and_leaves_nothing(
@@ -146,9 +146,7 @@ def test_batch_of_a_stream_that_comes_again_is_not_sent_again(
 ) -> None:
     def run() -> None:
         rows = spark.readStream.schema("text_body string").json(str(tmp_path / "in"))
-        stream = rows.writeStream.format("jmsql").option("queue", "orders")
-        stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        stream.trigger(availableNow=True).start().awaitTermination()
+        finish(rows.writeStream.format("jmsql").option("queue", "orders"), tmp_path)
 
     (tmp_path / "in").mkdir()
     for number in range(2):
@@ -157,8 +155,8 @@ def test_batch_of_a_stream_that_comes_again_is_not_sent_again(
     assert messages(server) == ["0", "1"]
 
     # As if the driver had died between sending the last batch and noting that it is done.
-    (tmp_path / "checkpoint/commits/1").unlink()
-    (tmp_path / "checkpoint/commits/.1.crc").unlink()
+    (tmp_path / "query.checkpoint/commits/1").unlink()
+    (tmp_path / "query.checkpoint/commits/.1.crc").unlink()
     run()
     assert messages(server) == ["0", "1"]
     assert server.rows("select batch_id, messages from jmsql_internal.spark_write order by batch_id") == [
@@ -199,16 +197,14 @@ def test_rows_for_queues_and_topics_are_written_once_though_tasks_break(
         write.mode("append").save()
     wanted = sorted(str(number) for number in range(60))
     assert sorted(messages(server)) == wanted
-    assert sorted(consumer.receive_body(str, timeout=10) or "" for _ in wanted) == wanted
+    assert sorted(consumer.receive_body(str, timeout=60) or "" for _ in wanted) == wanted
     context.commit()
 
     (tmp_path / "in").mkdir()
     for number in range(2):
         (tmp_path / "in" / f"{number}.json").write_text(f'{{"text_body": "{number}"}}\n')
         read = spark.readStream.schema("text_body string").json(str(tmp_path / "in"))
-        stream = read.writeStream.format("jmsql").options(queue="copies")
-        stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        stream.trigger(availableNow=True).start().awaitTermination()
+        finish(read.writeStream.format("jmsql").options(queue="copies"), tmp_path)
     assert messages(server, "copies") == ["0", "1"]
     assert server.rows(PENDING) == [(0, 0)]
 
