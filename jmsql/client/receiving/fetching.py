@@ -105,7 +105,7 @@ class QueueSource:
         selector: Which of its messages the consumer receives; None: all.
         fetch: How messages are taken.
         destination: The queue or topic, as the application knows it.
-        topic: The number of the topic, if the queue is that of a subscription.
+        topic: The negative number of the topic, which is its channel, if the queue is that of a subscription.
         sweep_interval: Seconds between two looks from its front.
         changes: The changes of the queue, which copies share.
         on_move: Called by a fetch that has found another queue of the name, whose channel is new.
@@ -478,7 +478,8 @@ class PrefetchBuffer:
         """How long `receive` waits before it looks again."""
         self.held = HeldRows(source)
         self.free_until = 0.0
-        """Until when no rules hold for failed deliveries, on the monotonic clock. Fetches and deliveries write it."""
+        """Until when no rules hold for failed deliveries, on the monotonic clock. Fetches and deliveries write it,
+        and `use`, with the policy."""
         self.policy = ConsumerPolicy()
         """The consumer's settings. The application's thread replaces it, by the consumer, without a lock."""
         self.looks_again = False

@@ -62,7 +62,7 @@ class Slots:
             yield from self._show()
             self._wake()
 
-    def keep(self, sequence: int, claim_id: int, end: Callable[[], object]) -> bool:
+    def begin_call(self, sequence: int, claim_id: int, end: Callable[[], object]) -> bool:
         """Note that the handler of a message begins; return False if it must not, since its slot is lost.
 
         Args:
@@ -76,8 +76,8 @@ class Slots:
             self._running[sequence] = _Call(claim_id, end)
             return True
 
-    def release(self, sequence: int) -> None:
-        """Note that the handler of a message has returned."""
+    def end_call(self, sequence: int) -> None:
+        """Note that the handler of a message has returned; its slot ends with the claim."""
         with self._lock:
             self._running.pop(sequence, None)
 

@@ -402,8 +402,8 @@ def test_no_call_begins_with_a_message_whose_slot_was_lost(database: WorkerDatab
     slots.hold_for(1)
     ended: list[int] = []
 
-    def keep(sequence: int, claim_id: int) -> bool:
-        return slots.keep(sequence, claim_id, lambda: ended.append(sequence))
+    def begin(sequence: int, claim_id: int) -> bool:
+        return slots.begin_call(sequence, claim_id, lambda: ended.append(sequence))
 
     def claim() -> int:
         [(claim_id,)] = database.rows("select nextval('jmsql_internal.claim_sequence')")
@@ -413,17 +413,17 @@ def test_no_call_begins_with_a_message_whose_slot_was_lost(database: WorkerDatab
         runner = PsycopgRunner(database.connection, "jmsql")
         runner.run(slots.use())
         before = claim()
-        assert keep(1, before)
+        assert begin(1, before)
         wait_for(lambda: slots.seconds_to_next() == 0.0)
         slots.run(runner)  # in time
         assert ended == []
-        assert keep(2, before)
+        assert begin(2, before)
         database.rows("update jmsql_internal.limit_holder set expires_at = '-infinity'")
         wait_for(lambda: slots.seconds_to_next() == 0.0)
         slots.run(runner)
         assert ended == [1, 2]
-        assert not keep(3, before)
-        assert keep(4, claim())
+        assert not begin(3, before)
+        assert begin(4, claim())
         wait_for(lambda: slots.seconds_to_next() == 0.0)
         slots.run(runner)
     assert ended == [1, 2]
@@ -432,18 +432,18 @@ def test_no_call_begins_with_a_message_whose_slot_was_lost(database: WorkerDatab
 def test_a_coroutine_whose_slot_is_lost_as_its_call_begins_is_not_called(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep = Slots.keep
+    begin_call = Slots.begin_call
     calls: list[int] = []
     counts: list[int | None] = []
 
-    def keep_and_lose(self: Slots, sequence: int, claim_id: int, end: Callable[[], object]) -> bool:
-        is_kept = keep(self, sequence, claim_id, end)
+    def begin_and_lose(self: Slots, sequence: int, claim_id: int, end: Callable[[], object]) -> bool:
+        has_begun = begin_call(self, sequence, claim_id, end)
         calls.append(sequence)
         if len(calls) == 1:
             end()  # as the control connection's thread may do in this moment, after a freeze
-        return is_kept
+        return has_begun
 
-    monkeypatch.setattr(Slots, "keep", keep_and_lose)
+    monkeypatch.setattr(Slots, "begin_call", begin_and_lose)
     app = Application(jmsql_factory)
 
     @app.listener("mail", at_most=1)

@@ -281,7 +281,7 @@ class Locks(Delivery):
         return [key for key, _ in released]
 
     async def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        buffer.drop_stale()  # they stay locked until the transaction ends
+        buffer.drop_stale()  # they stay locked or claimed until the transaction ends
         rules = await self._redelivery.rules(buffer) if buffer.held.rows else None
         buffer.note_free(self._redelivery.free_until(buffer))
         while (row := buffer.held.next()) is not None:
@@ -386,8 +386,8 @@ class Locks(Delivery):
         """Let sends under conditions see which messages wait.
 
         A transaction's own locks do not keep it from its messages, so it deletes the delivered ones before. Others
-        that were fetched ahead stay locked, or claimed. If a send may replace them, they leave the buffer: the locked
-        ones are fetched again, the claimed ones after the transaction.
+        that were fetched ahead stay locked, or claimed. If a send may replace them, they leave the buffer, without
+        their claims, and are fetched again.
         """
         await self.flush()
         if replaces:

@@ -114,7 +114,7 @@ class Receiving:
         return self.buffer(await self.queue_id(queue, "receive"), selector, queue)
 
     def buffer(
-        self, queue_id: int, selector: Selector | None, destination: Destination, topic_id: int | None = None
+        self, queue_id: int, selector: Selector | None, destination: Destination, topic: int | None = None
     ) -> PrefetchBuffer:
         client, fetch = self._state.client, self._transaction.fetch_for(None)
         interval = client.timings.sweep_interval
@@ -122,7 +122,7 @@ class Receiving:
         # A selector's bounds pass messages that others want.
         positions = self._transaction.positions if selector is None else None
         changes = QueueChanges()
-        source = QueueSource(queue_id, selector, fetch, destination, topic_id, interval, changes, on_move, positions)
+        source = QueueSource(queue_id, selector, fetch, destination, topic, interval, changes, on_move, positions)
         return PrefetchBuffer(source, client.counters, client.clock, client.timings)
 
     async def subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> ConsumerState:
@@ -131,10 +131,10 @@ class Receiving:
         connection.destinations.require_own(topic)
         if subscription.durable and isinstance(topic, TemporaryTopic):
             raise InvalidDestinationException(f"{topic} is temporary; a durable subscription would outlive it.")
-        topic_id = await connection.destinations.find(topic)
+        topic_number = await connection.destinations.find(topic)  # negative
 
         async def create_subscriber(queue_id: int) -> ConsumerState:
-            buffer = self.buffer(queue_id, None, topic, topic_id)
+            buffer = self.buffer(queue_id, None, topic, topic_number)
             subscriber = ConsumerState("TopicSubscriber", topic, subscription.selector, buffer, subscription)
             await self.consumer_opened(subscriber)
             return subscriber

@@ -265,7 +265,7 @@ class HandlerCall(AnyCall):
         key, claim_id = claim
         cancellations = self.session.cancellations
         slots = None if self.listener.at_most is None else self.session.slots
-        if slots is not None and not slots.keep(key.sequence, claim_id, self.lose_slot):
+        if slots is not None and not slots.begin_call(key.sequence, claim_id, self.lose_slot):
             self._is_cut_off = True
             self._function_call.end()
             raise Interruption
@@ -275,7 +275,7 @@ class HandlerCall(AnyCall):
         finally:
             cancellations.unwatch(key)
             if slots is not None:
-                slots.release(key.sequence)
+                slots.end_call(key.sequence)
             self._function_call.end()
 
     def _hear_of_cancellation(self, claim: tuple[MessageKey, int]) -> None:
