@@ -16,7 +16,7 @@ def seconds(duration: float | timedelta, name: str) -> float:
         ValueError: It is negative, not a number, or more than a hundred years.
     """
     value = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    if isinstance(duration, bool):
+    if duration is True or duration is False:
         raise TypeError(f"{name} is a number of seconds or a timedelta, not {duration!r}.")
     try:
         is_valid = 0 <= value <= LONGEST

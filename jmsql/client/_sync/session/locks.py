@@ -110,8 +110,12 @@ class Delivered:
 
     def to_delete(self) -> tuple[list[LockedRow], set[int]]:
         """Return the locked messages that are delivered and not deleted, and their queues."""
-        locked = [row for _, row in self.undeleted if isinstance(row, LockedRow)]
-        return locked, {buffer.source.queue_id for buffer, row in self.undeleted if isinstance(row, LockedRow)}
+        queues, locked = set(), []
+        for buffer, row in self.undeleted:
+            if isinstance(row, LockedRow):
+                locked.append(row)
+                queues.add(buffer.source.queue_id)
+        return locked, queues
 
     def note_deleted(self) -> None:
         """Note that nothing is left to delete."""

@@ -15,7 +15,7 @@ from jmsql.client._async.shared.endings import ClientEndings
 from jmsql.client._async.shared.redelivery import Failure, failure_of, failure_of_commit
 from jmsql.client.send_buffer import SendBuffer
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import RLock, run_to_completion, shielded, taken_within, try_acquire
+from jmsql.concurrency.tasks import RLock, run_to_completion, shielded, taken_within
 from jmsql.exceptions import (
     IllegalStateException,
     InvalidDestinationException,
@@ -447,13 +447,6 @@ class LocalTransaction(OwnTransaction):
                 if message is None:
                     await work.end_unused()
         return message
-
-    def pop_buffered(self, consumer: ConsumerState) -> Message | None:
-        if self._sender is None:
-            return super().pop_buffered(consumer)
-        # The sender may be deleting the messages delivered so far, for a send under conditions.
-        with try_acquire(self.work.lock) as is_free:
-            return super().pop_buffered(consumer) if is_free else None
 
     async def _next_in_turn(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Fetch after the other consumers of the client that fetch from the same queue.

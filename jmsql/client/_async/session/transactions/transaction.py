@@ -287,6 +287,8 @@ class OwnTransaction(Transaction):
         return self.delivery.operation
 
     def pop_buffered(self, consumer: ConsumerState) -> Message | None:
+        if self._sender is not None:
+            return None  # it may be deleting messages, for a send under conditions: `next` waits for it
         row = self.delivery.pop_buffered(consumer.buffer)
         return None if row is None else row.message(consumer.destination, self.acknowledge)
 
