@@ -463,9 +463,12 @@ async def test_a_call_that_is_cut_off_counts_as_interrupted_once(
     app = Application(jmsql_factory)
     chunks, singles = ("chunk", "halves", "group", "batch"), ("single", "letter")
     begun: set[str] = set()
+    threads: set[threading.Thread] = set()
     may_end = threading.Event()
 
     def begin(call: HandlerCall) -> None:
+        if kind != "asyncio":
+            threads.add(threading.current_thread())
         queue = call.message.jms_destination
         assert isinstance(queue, Queue)
         if queue.name == "halves" and len(call.messages) == 4:
@@ -515,7 +518,7 @@ async def test_a_call_that_is_cut_off_counts_as_interrupted_once(
         await until(lambda: begun == {*chunks, *singles})
     assert ends() == [(1, 1, 1, 18)]
     may_end.set()
-    await until(lambda: not any("test_whatever_is_cut_off" in thread.name for thread in threading.enumerate()))
+    await until(lambda: not any(thread.is_alive() for thread in threads))
     assert ends() == [(1, 1, 1, 18)], "a thread that goes on afterwards changes nothing"
 
 

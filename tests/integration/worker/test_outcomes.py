@@ -169,6 +169,7 @@ def test_the_error_given_to_a_session_decides_the_outcome(
     with mode_session.create_consumer(queue) as consumer:
         receive(consumer)
         undo(Reject("by a session"))
+        wait_for(lambda: server.rows(DEAD), PATIENCE)  # maintenance may have to move it
         assert server.rows(DEAD) == [("rejected", 1, "jmsql.worker.Reject: by a session", "rejected")]
         receive(consumer)
         undo(RetryAfter(timedelta(minutes=1)))
@@ -197,6 +198,7 @@ def test_interrupted_deliveries_count_as_failed_only_after_many(
         undo(RetryAfter(0, maximum_retries=1))
         receive(consumer)
         undo(Interruption())
+        wait_for(lambda: server.rows(DEAD), PATIENCE)  # maintenance may have to move it
         assert server.rows(DEAD) == [("maximum deliveries", 1, "The worker has ended before the handler.", "text")]
 
 
