@@ -89,7 +89,7 @@ class ConditionalSends:
         """The number of messages not sent, since their deduplication ids were."""
         self.coalesced = Counter[Destination]()
         """The number of messages not sent, since messages with their keys wait."""
-        self.unlocked: list[MessageKey] = []
+        self.locked: list[MessageKey] = []
         """Messages, or the places of messages, that are locked until the transaction ends."""
         self._admitted = set[int]()
         """The messages of a batch, by `id`, that were admitted and are not inserted yet; the batch keeps them alive."""
@@ -174,7 +174,7 @@ class ConditionalSends:
                 self._admitted.add(id(message))
             message.known_id = message.jms_message_id if message.outcome is Outcome.SENT else known_id
             if priority is not None and sequence is not None:  # until the commit, others pass over it or its place
-                self.unlocked.append(MessageKey(queue_id, priority, sequence))
+                self.locked.append(MessageKey(queue_id, priority, sequence))
 
     def _count(self, conditional: Sequence[ConditionalMessage]) -> None:
         for message in conditional:

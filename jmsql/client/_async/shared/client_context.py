@@ -129,7 +129,7 @@ class ClientContext(Client):
                 measure(destination, Counts(duplicates=number))
             for destination, number in news.conditional.coalesced.items():
                 measure(destination, Counts(coalesced=number))
-            self.returned(news.conditional.unlocked)
+            self.returned(news.conditional.locked)
 
     def returned(self, keys: Sequence[MessageKey]) -> None:
         """Wake those that wait for messages which a session has released."""

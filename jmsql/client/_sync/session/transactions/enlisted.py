@@ -198,8 +198,8 @@ class EnlistedTransaction(Transaction):
             yield from sends.send(None, messages, partial(send, copies=False))
         if sends.unsent[destination] < len(messages):
             yield from self._notify(destination, messages)
-        if sends.unlocked and not self._caller.ends_in_two_phases:
-            yield from notify([Notification(key.queue_id, key).payload() for key in sends.unlocked])
+        if sends.locked and not self._caller.ends_in_two_phases:
+            yield from notify([Notification(key.queue_id, key).payload() for key in sends.locked])
 
     def _notify(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> Steps[None]:
         if self._caller.ends_in_two_phases:
