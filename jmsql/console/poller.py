@@ -107,6 +107,8 @@ class Poller:
         self._hidden = hidden
         self._interval = interval
         self._patience = patience
+        # Held for the fields down to `_watched`, which pages use, too; only the thread writes `_snapshot`, `_looks` and
+        # `_begun`. Those after them are the thread's own, but for `_cache`, which has locks of its own.
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._asked_at = 0.0
@@ -117,8 +119,8 @@ class Poller:
         self._needed = 0
         """The number of the first look that sees the effect of the last action."""
         self._past = Past()
-        self._totals: list[tuple[float, Totals]] = []
         self._watched: dict[int, float] = {}
+        self._totals: list[tuple[float, Totals]] = []
         self._memory_of_watched = overview.Memory()
         self._administration: Administration | None = None
         self._findings: list[Finding] = []

@@ -18,6 +18,7 @@ class ClaimExtensions:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        """Held to write the other fields."""
         self._claims: dict[object, Sequence[ExtendedClaim]] = {}
         self._next_run = 0.0
         self.is_running = False
@@ -26,11 +27,11 @@ class ClaimExtensions:
         self._waiters: list[Callable[[], object]] = []
 
     def add(self, holder: object, claims: Sequence[ExtendedClaim]) -> None:
-        """Extend claims from now on. They have just been made or extended; may be called from any thread.
+        """Extend claims, first after a third of the shortest timeout; may be called from any thread.
 
         Args:
             holder: The holder, which has no other claims here.
-            claims: At least one.
+            claims: At least one. One that has less than a third of its timeout left ends before it is extended.
         """
         with self._lock:
             next_run = monotonic() + _pause(claims)

@@ -28,7 +28,8 @@ class Slots:
     A slot is a claim, until its client is silent for too long: a process that is frozen keeps its claims, and gives its
     slots back. It hears of that as soon as it goes on and shows that it lives: then its calls end, since others may run
     in their place, also those that have begun since, and no other begins with a message that was claimed before.
-    Methods may be called from any thread.
+    The control thread calls `run`, `seconds_to_next`, `end`, and `hold_for` once it has connected again; any thread may
+    call the others.
 
     Args:
         wake: Wakes the control thread.
@@ -41,14 +42,15 @@ class Slots:
         self._duration = timings.slot_duration
         self._lock = threading.Lock()
         self._running: dict[int, _Call] = {}
-        """The calls, by the sequences of their messages. Handlers write it, under the lock."""
+        """The calls, by the sequences of their messages. Handlers and `_end_below` write it, under the lock."""
         self._lost_below = 0
-        """The claims with lower numbers have lost their slots. `_show` writes it, under the lock."""
+        """The claims with lower numbers have lost their slots. `_end_below` writes it, under the lock."""
         self._connection_id = 0
+        # `_show` writes both without the lock, in the control thread or in one that claims: the last one counts.
         self._next_run = math.inf
         self._certain_until = 0.0
         self.holder_id = 0
-        """The client's number among those that hold slots; 0: it holds none."""
+        """The client's number among those that hold slots; 0: none. `_show` writes it, once, under the lock."""
 
     def hold_for(self, connection_id: int) -> None:
         """Hold the slots for another connection from now on."""

@@ -52,7 +52,7 @@ class ConnectionDestinations:
         self._looked_up: dict[Destination, float] = {}
         """When a topic or temporary queue was last looked up, by the monotonic clock."""
         # Temporary destinations that this connection has made and not deleted. `create_temporary_again` binds them to
-        # its new number.
+        # its new number. Any thread adds and removes one, without a lock, after the statement.
         self._temporary: set[Destination] = set()
 
     def find(self, destination: Destination) -> int:

@@ -41,8 +41,16 @@ logger = contained_logger("jmsql")
 # - The session waits for the end, and refuses sends and receipts meanwhile (`is_usable`). If another client has ended
 #   the transaction, `_finish_prepared` frees the session, and raises the error nevertheless.
 #
-# UNKNOWN is the phase after a connection that broke while it prepared. Rolling back asks the server then whether the
-# identifier is prepared, and both answers are handled: see `_roll_back_own`.
+# The phases, and the calls that lead from one to the next:
+#
+# - NONE: `tpc_begin` leads to ACTIVE.
+# - ACTIVE: `tpc_commit`, in one phase, and `tpc_rollback` lead to NONE; `tpc_prepare` to PREPARED, or to UNKNOWN if the
+#   connection breaks meanwhile. An error that rolls back leads to ROLLED_BACK. So does a connection that breaks during
+#   a commit in one phase: it raises 08007, and the branch may be committed.
+# - PREPARED: `tpc_commit` and `tpc_rollback` lead to NONE, but for an error after which they can be called again. The
+#   session's end leaves the transaction prepared.
+# - ROLLED_BACK and UNKNOWN: only `tpc_rollback` leads on, to NONE. In UNKNOWN it asks the server if the identifier is
+#   prepared, and handles both answers: see `_roll_back_own`.
 
 
 class _Phase(Enum):
