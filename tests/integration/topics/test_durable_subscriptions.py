@@ -107,7 +107,8 @@ def test_the_log_says_how_many_messages_another_definition_drops(
     session.create_durable_consumer(topic, NAME, no_local=True).close()
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    assert record.getMessage().startswith("the durable subscription 'subscription' ")
+    assert record.getMessage().startswith("Subscription made again, since ")
+    assert "the durable subscription 'subscription'" in record.getMessage()
     assert "Dropped: 3 messages." in record.getMessage()
 
 
