@@ -31,7 +31,7 @@ from jmsql.store.administration.incidents import incidents_in
 from jmsql.store.administration.selector_indexes import selector_indexes, serving
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.identifier import in_schema, quote_identifier
-from jmsql.store.schema.version import DEFAULT_SCHEMA, current_version, newest_version
+from jmsql.store.schema.version import DEFAULT_SCHEMA, current_version, former_name, newest_version, rename_back
 from jmsql.store.sending.pending_transactions import waiting_writes
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 from jmsql.values.counting import counted
@@ -334,6 +334,10 @@ def _durability(server: ServerFacts) -> Finding:
 
 
 def _schema(runner: PsycopgRunner) -> Finding:
+    former = diagnosis.ask(runner, former_name(runner.schema))
+    if former is not None:
+        advice = rename_back(runner.schema, former)
+        return _problem("schema", f"it was {former!r} before", f"{advice[0].upper()}{advice[1:]}.")
     found, wanted = diagnosis.ask(runner, current_version(runner.schema)), newest_version()
     if found == wanted:
         return _ok("schema", f"version {found}")

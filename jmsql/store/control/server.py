@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from jmsql.exceptions import JMSException
-from jmsql.store.schema.version import check_schema, check_version
+from jmsql.store.schema.version import check_not_renamed, check_schema, check_version
 from jmsql.store.statement import Query, SqlFile, Steps, record, rows, value
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
@@ -18,7 +18,7 @@ _MISSING = {"3F000", "42P01", "42883"}
 """PostgreSQL's errors for a missing schema, table or function."""
 
 _sql = SqlFile("server")
-_server = _sql.statement("server", "looking at the schema", rows)
+_server = _sql.statement("server", "looking at the schema", rows, {"schema_in_functions": _sql["schema_in_functions"]})
 _clock = _sql.statement("clock", "asking for the time", value(int))
 _clock_and_database = _sql.statement("clock_and_database", "joining the transaction", record(tuple))
 find_database: Query[tuple[Any, ...]] = _sql.statement("database", "looking for the database", record(tuple)).bind()
@@ -55,13 +55,14 @@ def look_at_server(runner: Runner) -> Server:
         JMSException: The schema does not; the error says how to create or upgrade it.
     """
     try:
-        [(schema_version, version, milliseconds, is_restricted, may_ask_to_dequeue, *dialect)] = runner.run(
-            _server.bind()
+        [(schema_version, in_functions, version, milliseconds, is_restricted, may_ask_to_dequeue, *dialect)] = (
+            runner.run(_server.bind())
         )
     except JMSException as error:
         if error.error_code in _MISSING:
             runner.run(check_schema(runner.schema))
         raise
+    check_not_renamed(in_functions, runner.schema)
     check_version(schema_version, runner.schema)
     return Server(version, milliseconds, is_restricted, may_ask_to_dequeue, tuple(dialect))
 

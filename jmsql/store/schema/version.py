@@ -23,6 +23,7 @@ _UNFIT = set("'$%{}")
 _sql = SqlFile("server")
 _has_schema = _sql.statement("has_schema", "looking at the schema", first_value)
 _version = _sql.statement("version", "looking at the schema", optional_value(str))
+_schema_in_functions = _sql.statement("schema_in_functions", "looking at the schema", optional_value(str))
 
 
 @cache
@@ -72,10 +73,52 @@ def check_own(schema: str) -> None:
 
 
 def current_version(schema: str = DEFAULT_SCHEMA) -> Steps[str | None]:
-    """Return the version of the schema in the database, or None if the schema is not there."""
+    """Return the version of the schema in the database, or None if the schema is not there.
+
+    Raises:
+        JMSException: It was renamed, so that its functions find nothing.
+    """
     if not (yield from _has_schema.bind(table=f"{quote_identifier(schema)}.{VERSION_TABLE}")):
         return None
+    check_not_renamed((yield from _schema_in_functions.bind()), schema)
     return (yield from _version.bind())
+
+
+def check_not_renamed(in_functions: str | None, schema: str) -> None:
+    """Make sure that functions look for their tables in the schema that they are in.
+
+    Args:
+        in_functions: The internal schema that they name, as an identifier; None: there are none.
+        schema: The schema.
+
+    Raises:
+        JMSException: They do not; the error says how to mend that.
+    """
+    former = _former_name(in_functions, schema)
+    if former is not None:
+        raise JMSException(f"The schema {schema!r} was {former!r} before: {rename_back(schema, former)}.", "3F000")
+
+
+def former_name(schema: str) -> Steps[str | None]:
+    """Return the name with which a schema was made, if it was renamed since."""
+    return _former_name((yield from _schema_in_functions.bind()), schema)
+
+
+def _former_name(in_functions: str | None, schema: str) -> str | None:
+    if in_functions is None:
+        return None
+    is_quoted = in_functions.startswith('"')
+    name = in_functions[1:-1].replace('""', '"') if is_quoted else in_functions
+    return None if name == internal_schema(schema) else name.removesuffix(internal_schema(""))
+
+
+def rename_back(schema: str, former: str) -> str:
+    """Return what to do about a schema that was renamed, for errors and advice."""
+    commands = (
+        f"`alter schema {quote_identifier(now)} rename to {quote_identifier(then)}`"
+        for now, then in ((schema, former), (internal_schema(schema), internal_schema(former)))
+    )
+    return f"its functions look for that name, so rename it back with {' and '.join(commands)}"
 
 
 def migrate_command(schema: str) -> str:

@@ -1,8 +1,13 @@
 -- What is asked of the server and the database: the version of the schema, the time, prepared transactions.
 
+-- name: schema_in_functions
+-- A function whose body is a text keeps the name of the schema that it was made in.
+select substring(p.prosrc from '("(?:[^"]|"")*"|[[:alnum:]_]+)[.]message') from pg_catalog.pg_proc p
+where p.pronamespace = to_regnamespace('jmsql_internal')::oid and p.proname = 'require_access';
+
 -- name: server
 -- The last five: which database it is, and what SQLAlchemy's dialect asks there on an engine's first connection.
-select (select version_num from jmsql.schema_version),
+select (select version_num from jmsql.schema_version), ({schema_in_functions}),
        current_setting('server_version'), (extract(epoch from clock_timestamp()) * 1000::numeric)::bigint,
        not jmsql_internal.may_administer(current_user),
        has_column_privilege('jmsql_internal.dequeue'::regclass::oid, 'queue_id', 'insert'),

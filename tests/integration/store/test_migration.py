@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ from psycopg import sql
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import jmsql
+from jmsql.client._sync.link.opening import open_runner
+from jmsql.doctor import Health, Thresholds, examine
 from jmsql.exceptions import JMSException
 from jmsql.store.connections.engine import open_engine
 from jmsql.store.schema.version import newest_version
@@ -37,7 +40,9 @@ def schema(request: pytest.FixtureRequest, jmsql_url: str) -> Iterator[str]:
     yield name
     with psycopg.connect(jmsql_url.replace("+psycopg", ""), autocommit=True) as connection:
         connection.execute(
-            sql.SQL("drop schema {}, {} cascade").format(sql.Identifier(name), sql.Identifier(f"{name}_internal"))
+            sql.SQL("drop schema if exists {}, {}, moved, moved_internal cascade").format(
+                sql.Identifier(name), sql.Identifier(f"{name}_internal")
+            )
         )
 
 
@@ -50,6 +55,27 @@ def test_schema_may_have_any_name(schema: str, jmsql_url: str) -> None:
         context.create_producer(delivery_delay=0.001).send(topic, "price")
         assert consumer.receive_body(str, timeout=60) == "order"
         assert subscriber.receive_body(str, timeout=60) == "price"
+
+
+def test_a_schema_that_was_renamed_is_refused_with_the_way_back(schema: str, jmsql_url: str) -> None:
+    jmsql.migrate(jmsql_url, schema)
+    with psycopg.connect(jmsql_url.replace("+psycopg", ""), autocommit=True) as server:
+        for name, other in ((schema, "moved"), (f"{schema}_internal", "moved_internal")):
+            names = map(sql.Identifier, (name, other))
+            server.execute(sql.SQL("alter schema {} rename to {}").format(*names))
+        with pytest.raises(jmsql.JMSException) as migrating:
+            jmsql.migrate(jmsql_url, "moved")
+        with pytest.raises(jmsql.JMSException) as connecting:
+            jmsql.ConnectionFactory(jmsql_url, schema="moved").create_connection()
+        with open_runner(jmsql_url, "moved", requires_schema=False) as runner:
+            found = next(each for each in examine(runner, Thresholds()) if each.check == "schema")
+        assert (found.health, found.says) == (Health.problem, f"it was {schema!r} before")
+        ways = [re.findall("`(.+?)`", str(text)) for text in (migrating.value, connecting.value, found.advice)]
+        assert ways[0] == ways[1] == ways[2]
+        for command in ways[0]:
+            server.execute(command.encode())
+    with jmsql.ConnectionFactory(jmsql_url, schema=schema).create_context() as context:
+        context.create_producer().send(context.create_queue("orders"), "order")
 
 
 @pytest.mark.parametrize("schema", ["o'neil", "$$", "100%", "{a}", "", "x" * 55, "é" * 28])
