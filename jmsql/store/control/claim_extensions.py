@@ -27,14 +27,14 @@ class ClaimExtensions:
         self._waiters: list[Callable[[], object]] = []
 
     def add(self, holder: object, claims: Sequence[ExtendedClaim]) -> None:
-        """Extend claims, first after a third of the shortest timeout; may be called from any thread.
+        """Extend claims, first a third of their timeouts after the receipt; may be called from any thread.
 
         Args:
             holder: The holder, which has no other claims here.
-            claims: At least one. One that has less than a third of its timeout left ends before it is extended.
+            claims: At least one.
         """
         with self._lock:
-            next_run = monotonic() + _pause(claims)
+            next_run = min(claim.received_at + claim.seconds / _EXTENSIONS_IN_A_TIMEOUT for claim in claims)
             self._next_run = min(next_run, self._next_run) if self._claims else next_run
             self._claims[holder] = claims
 
@@ -66,7 +66,7 @@ class ClaimExtensions:
             claims = [claim for of_holder in self._claims.values() for claim in of_holder]
             if not claims or monotonic() < self._next_run:
                 return
-            self._next_run = monotonic() + _pause(claims)
+            self._next_run = monotonic() + min(claim.seconds for claim in claims) / _EXTENSIONS_IN_A_TIMEOUT
             self.is_running = True
         try:
             runner.run(extend_claims(claims))
@@ -76,7 +76,3 @@ class ClaimExtensions:
                 waiters, self._waiters = self._waiters, []
             for ended in waiters:
                 ended()
-
-
-def _pause(claims: Sequence[ExtendedClaim]) -> float:
-    return min(claim.seconds for claim in claims) / _EXTENSIONS_IN_A_TIMEOUT

@@ -175,6 +175,8 @@ class ExtendedClaim(NamedTuple):
     key: MessageKey
     claim_id: int
     seconds: float
+    received_at: float
+    """When its message was received, on the monotonic clock."""
 
 
 _sql = SqlFile("redelivery")

@@ -22,6 +22,7 @@ from jmsql.admin import Administration
 from jmsql.testing import receive_all, wait_for
 from tests.integration.client.client_process import Order, client_process
 from tests.integration.client.server import SESSIONS, Server
+from tests.slowness import scaled
 from tests.texts import receive, send_texts, texts_of
 
 LIMIT = 2.0
@@ -100,6 +101,22 @@ def test_a_program_that_receives_can_keep_its_claims_too(
         wait_for(lambda: server.rows(extended) == [(True,)], PATIENCE)
     message.acknowledge()
     wait_for(lambda: server.rows("select count(*) from jmsql_internal.message") == [(0,)])
+
+
+def test_claims_that_are_soon_over_are_extended_at_once(
+    connection: Connection, others: Session, queue: Queue, administration: Administration, server: Server
+) -> None:
+    limit = scaled(2 * LIMIT)
+    administration.create_queue(queue.name, visibility_timeout=limit)
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    send_texts(others, queue, "a")
+    receive(session.create_consumer(queue))
+    ends_soon = (
+        "select claim_expires_at - clock_timestamp() < %s::float8 * interval '1 second' from jmsql_internal.delivery"
+    )
+    wait_for(lambda: server.rows(ends_soon, limit / 4) == [(True,)], PATIENCE)
+    with session.extend_claims():
+        wait_for(lambda: server.rows(ends_soon, limit / 2) == [(False,)], limit / 4)
 
 
 def test_a_process_that_hangs_loses_its_message_to_another(

@@ -269,7 +269,7 @@ CASES = {
         1000,
     ),
     "extend claims": Case(
-        text(extend_claims([ExtendedClaim(KEY, 7, 60.0)])), CLAIMS | {"seconds": [60.0] * BATCH}, 1500
+        text(extend_claims([ExtendedClaim(KEY, 7, 60.0, 0.0)])), CLAIMS | {"seconds": [60.0] * BATCH}, 1500
     ),
     "look up the policy": Case(text(find_policy), {"queue_id": 1}, 10, 1),
     "delete what is locked, and forget deliveries": Case(text(delete_last_and_forget), TOGETHER | ADDRESSES, 900),

@@ -117,7 +117,7 @@ class Claims(Delivery):
             self._delivered_at = monotonic()
         self._delivered.append((buffer, buffer.source.queue_id, row))
         if buffer.held.claimed_for is not None:
-            self._extended.append(ExtendedClaim(buffer.held.key(row), row.handle, buffer.held.claimed_for))
+            self._extended.append(ExtendedClaim(buffer.held.key(row), row.handle, buffer.held.claimed_for, monotonic()))
 
     async def next_accepted(self, buffer: PrefetchBuffer, accept: Accept | None) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none.

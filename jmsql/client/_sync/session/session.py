@@ -523,8 +523,7 @@ class Session:
         """Extend, for as long as a `with` block runs, the claims on messages that were received and not acknowledged.
 
         Where claims have a visibility timeout, a message that takes longer to handle would be taken away meanwhile.
-        Begin the block soon after the receipt: the first extension comes after a third of the timeout. Listeners need
-        not ask for it.
+        The first extension comes a third of the timeout after the receipt, or at once. Listeners need not ask for it.
 
         Raises:
             IllegalStateException: The session is closed.

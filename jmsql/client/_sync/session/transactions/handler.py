@@ -615,7 +615,7 @@ class HandlerTransaction(LocalTransaction):
             return _nothing  # it is locked
         return self._client.control.extending(
             [
-                ExtendedClaim(each.key, each.row.handle, each.claimed_for)
+                ExtendedClaim(each.key, each.row.handle, each.claimed_for, each.delivered_at)
                 for each in (*handled, *self.delivery.set_aside.values())
                 if each.claimed_for is not None
             ]
