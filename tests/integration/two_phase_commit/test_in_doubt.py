@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import sys
 import time
@@ -14,6 +15,7 @@ import jmsql
 from jmsql import Connection, IllegalStateException, Queue, Session, TransactionRolledBackException
 from jmsql.xa import XAConnection, XAConnectionFactory, XASession
 from tests.background import Background
+from tests.faults.proxy import CutPoint, CuttingProxy
 from tests.forked import ForkedProcess
 from tests.integration.client.server import SESSIONS, Server
 from tests.integration.two_phase_commit.global_transactions import XID, messages_there, send, texts_there
@@ -130,6 +132,42 @@ def test_refused_preparation_rolls_back_and_frees_the_session(
     again = receive(consumer)
     assert again.get_int_property("JMSXDeliveryCount") == 2
     xa_session.commit()
+
+
+@pytest.mark.parametrize("ending", ["tpc_prepare", "tpc_commit"])
+@pytest.mark.parametrize("cut_point", CutPoint)
+def test_a_connection_that_breaks_at_the_end_leaves_the_outcome_unknown(
+    xa_session: XASession,
+    xa_factory: XAConnectionFactory,
+    others: Session,
+    queue: Queue,
+    ending: str,
+    cut_point: CutPoint,
+) -> None:
+    assert xa_factory.url is not None
+    with CuttingProxy(xa_factory.url) as proxy:
+        through_proxy = dataclasses.replace(xa_factory, url=proxy.url, control_url=xa_factory.url)
+        with through_proxy.create_xa_connection() as connection:
+            connection.start()
+            session = connection.create_xa_session()
+            session.tpc_begin(XID)
+            send(session, queue, "a")
+            session.database.execute(sqlalchemy.text("select 1"))  # the message is inserted
+            proxy.cut(cut_point)
+            with pytest.raises(jmsql.JMSException) as broken:
+                getattr(session, ending)()
+            assert broken.value.error_code == "08007"
+            for call in (session.tpc_prepare, session.tpc_commit):
+                with pytest.raises(IllegalStateException, match=r"not known .* call tpc_rollback\(\)"):
+                    call()
+            with pytest.raises(IllegalStateException, match=r"; call tpc_rollback\(\) first"):
+                send(session, queue, "b")
+            session.tpc_rollback()
+            send(session, queue, "c")
+            session.commit()
+    was_committed = ending == "tpc_commit" and cut_point is not CutPoint.BEFORE_REQUEST
+    assert texts_there(others, queue) == (["a", "c"] if was_committed else ["c"])
+    assert xa_session.tpc_recover() == []
 
 
 def test_identifier_that_is_prepared_already_is_refused(

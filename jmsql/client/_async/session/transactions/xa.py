@@ -44,9 +44,9 @@ logger = contained_logger("jmsql")
 # The phases, and the calls that lead from one to the next:
 #
 # - NONE: `tpc_begin` leads to ACTIVE.
-# - ACTIVE: `tpc_commit`, in one phase, and `tpc_rollback` lead to NONE; `tpc_prepare` to PREPARED, or to UNKNOWN if the
-#   connection breaks meanwhile. An error that rolls back leads to ROLLED_BACK. So does a connection that breaks during
-#   a commit in one phase: it raises 08007, and the branch may be committed.
+# - ACTIVE: `tpc_commit`, in one phase, and `tpc_rollback` lead to NONE; `tpc_prepare` to PREPARED. A connection that
+#   breaks during a preparation, or a commit in one phase, leads to UNKNOWN; any other error that rolls back, to
+#   ROLLED_BACK.
 # - PREPARED: `tpc_commit` and `tpc_rollback` lead to NONE, but for an error after which they can be called again. The
 #   session's end leaves the transaction prepared.
 # - ROLLED_BACK and UNKNOWN: only `tpc_rollback` leads on, to NONE. In UNKNOWN it asks the server if the identifier is
@@ -61,7 +61,7 @@ class _Phase(Enum):
     PREPARED = auto()
     ROLLED_BACK = auto()
     UNKNOWN = auto()
-    """The connection broke while it was being prepared."""
+    """The connection broke while it was being prepared, or committed in one phase."""
 
 
 class _Branch(NamedTuple):
@@ -143,7 +143,12 @@ class GlobalTransaction(LocalTransaction):
 
     async def _commit_own(self, own: Xid) -> None:
         if self._branch.phase is _Phase.ACTIVE:
-            await self._commit()
+            try:
+                await self._commit()
+            except JMSException as error:
+                if error.error_code == "08007":
+                    self._enter(_Phase.UNKNOWN, own)
+                raise
         else:
             with settling(self.state.facts, "commit"):
                 await self._finish_prepared(commit_prepared(own))
@@ -197,9 +202,9 @@ class GlobalTransaction(LocalTransaction):
 
     def check_usable(self) -> None:
         if not self.is_usable:
+            calls = "tpc_commit() or tpc_rollback()" if self._branch.phase is _Phase.PREPARED else "tpc_rollback()"
             raise IllegalStateException(
-                f"The session waits for the end of its global transaction, {self!r}; call tpc_commit() or "
-                "tpc_rollback() first."
+                f"The session waits for the end of its global transaction, {self!r}; call {calls} first."
             )
 
     def __repr__(self) -> str:
@@ -239,6 +244,11 @@ class GlobalTransaction(LocalTransaction):
         phase, xid = self._branch
         if phase is _Phase.ROLLED_BACK and phase not in phases:
             raise TransactionRolledBackException("The global transaction was rolled back; call tpc_rollback().")
+        if phase is _Phase.UNKNOWN and phase not in phases:
+            raise IllegalStateException(
+                f"The connection broke meanwhile, so it is not known if {self!r} was prepared or committed; call "
+                "tpc_rollback(), which rolls it back if it was prepared, and undoes no commit."
+            )
         if xid is None:
             raise IllegalStateException("The session is in no global transaction; call tpc_begin() first.")
         if phase not in phases:
