@@ -168,8 +168,11 @@ class ConnectionDestinations:
                 await self._delete_temporary(destination)
 
         destination: Temporary = kind(name, _delete=delete)
+        number = self._connection_id()
         await self._create(destination)
         self._temporary.add(destination)
+        if self._connection_id() != number:
+            await self._create(destination)  # the new number's duty may not have seen it yet
         return destination
 
     async def create_temporary_again(self) -> None:

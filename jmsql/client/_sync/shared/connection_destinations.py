@@ -169,8 +169,11 @@ class ConnectionDestinations:
                 self._delete_temporary(destination)
 
         destination: Temporary = kind(name, _delete=delete)
+        number = self._connection_id()
         self._create(destination)
         self._temporary.add(destination)
+        if self._connection_id() != number:
+            self._create(destination)  # the new number's duty may not have seen it yet
         return destination
 
     def create_temporary_again(self) -> None:

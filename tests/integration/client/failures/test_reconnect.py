@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import LiteralString
 
+import psycopg
 import pytest
 import sqlalchemy
 
@@ -17,7 +19,8 @@ from jmsql import (
     TransactionRolledBackException,
 )
 from jmsql.testing import receive_all, wait_for
-from tests.integration.client.server import SESSIONS, Server
+from tests.background import Background
+from tests.integration.client.server import CONTROL, SESSIONS, Server
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
 pytestmark = pytest.mark.usefixtures("used_just_now")
@@ -201,3 +204,21 @@ def test_connections_other_sessions_are_not_disturbed(
     send_texts(others, queue, "a")
     assert receive_texts(connection.create_session().create_consumer(queue), 1) == ["a"]
     connection.create_session().create_producer(Queue("a new queue"))
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_a_temporary_destination_stays_though_the_client_connects_again_while_it_is_made(
+    connection: Connection, server: Server, jmsql_clean_url: str, kind: str
+) -> None:
+    session = connection.create_session()
+    numbers: LiteralString = "select max(connection_id) from jmsql_internal.connection"
+    [(former,)] = server.rows(numbers)
+    with psycopg.connect(jmsql_clean_url) as other:
+        other.execute(f"lock table jmsql_internal.{kind} in share mode".encode())
+        making = Background(getattr(session, f"create_temporary_{kind}"))
+        server.wait_until_someone_waits()
+        assert server.terminate(CONTROL) == 1
+        wait_for(lambda: server.rows(numbers)[0][0] > former)
+    making.result()
+    bound: LiteralString = f"select connection_id > %s from jmsql_internal.{kind} where connection_id is not null"
+    wait_for(lambda: server.rows(bound, former) == [(True,)])
