@@ -190,12 +190,18 @@ class Poller:
                 self._changed.notify_all()
                 pause = max(self._interval, _REST * (monotonic() - started))
                 self._changed.wait_for(lambda: self._is_closed or self._needed > self._begun, timeout=pause)
-                if self._is_closed or monotonic() - self._asked_at > self._patience:
+                if not self._is_over():
+                    continue
+            self._disconnect()
+            self._database.close_idle()
+            self._cache.clear()
+            with self._changed:
+                if self._is_over():  # else a page was asked for meanwhile
                     self._thread = None
-                    break
-        self._disconnect()
-        self._database.close_idle()
-        self._cache.clear()
+                    return
+
+    def _is_over(self) -> bool:
+        return self._is_closed or monotonic() - self._asked_at > self._patience
 
     def _disconnect(self) -> None:
         if self._administration is not None:
