@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from jmsql.store.receiving.redelivery import ExtendedClaim, extend_claims
+from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.values.clock import monotonic
 
@@ -21,22 +22,30 @@ class ClaimExtensions:
         """Held to write the other fields."""
         self._claims: dict[object, Sequence[ExtendedClaim]] = {}
         self._next_run = 0.0
+        self._extended: set[MessageKey] = set()
+        """The messages whose claims the last run has extended, and when."""
+        self._extended_at = 0.0
         self.is_running = False
         """True while a statement extends claims, perhaps of a holder that was removed just now. `run` writes it, under
         the lock."""
         self._waiters: list[Callable[[], object]] = []
 
     def add(self, holder: object, claims: Sequence[ExtendedClaim]) -> None:
-        """Extend claims, first a third of their timeouts after the receipt; may be called from any thread.
+        """Extend claims, first a third of their timeouts after the receipt, or after the last extension.
+
+        May be called from any thread.
 
         Args:
             holder: The holder, which has no other claims here.
             claims: At least one.
         """
         with self._lock:
-            next_run = min(claim.received_at + claim.seconds / _EXTENSIONS_IN_A_TIMEOUT for claim in claims)
+            next_run = min(self._lasts_since(claim) + claim.seconds / _EXTENSIONS_IN_A_TIMEOUT for claim in claims)
             self._next_run = min(next_run, self._next_run) if self._claims else next_run
             self._claims[holder] = claims
+
+    def _lasts_since(self, claim: ExtendedClaim) -> float:
+        return max(claim.received_at, self._extended_at) if claim.key in self._extended else claim.received_at
 
     def remove(self, holder: object) -> None:
         """Extend a holder's claims no more."""
@@ -66,10 +75,13 @@ class ClaimExtensions:
             claims = [claim for of_holder in self._claims.values() for claim in of_holder]
             if not claims or monotonic() < self._next_run:
                 return
-            self._next_run = monotonic() + min(claim.seconds for claim in claims) / _EXTENSIONS_IN_A_TIMEOUT
+            now = monotonic()
+            self._next_run = now + min(claim.seconds for claim in claims) / _EXTENSIONS_IN_A_TIMEOUT
             self.is_running = True
         try:
             runner.run(extend_claims(claims))
+            with self._lock:
+                self._extended, self._extended_at = {claim.key for claim in claims}, now
         finally:
             with self._lock:
                 self.is_running = False

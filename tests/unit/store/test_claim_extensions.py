@@ -11,6 +11,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.control.claim_extensions import ClaimExtensions
 from jmsql.store.receiving.redelivery import ExtendedClaim
 from jmsql.store.rows.message_rows import MessageKey
+from jmsql.values.clock import monotonic
 
 
 class Server:
@@ -32,7 +33,7 @@ class Server:
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_session_is_told_when_an_extension_has_ended(fails: bool) -> None:
     extensions = ClaimExtensions()
-    extensions.add(object(), [ExtendedClaim(MessageKey(1, 5, 1), 7, 0.0)])
+    extensions.add(object(), [ExtendedClaim(MessageKey(1, 5, 1), 7, 0.0, 0.0)])
     server = Server(extensions, fails=fails)
     if fails:
         with pytest.raises(JMSException):
@@ -48,3 +49,16 @@ def test_a_session_is_told_at_once_if_nothing_is_extended() -> None:
     ended = threading.Event()
     ClaimExtensions().call_after(ended.set)
     assert ended.is_set()
+
+
+def test_what_was_just_extended_is_not_due_again_for_the_next_holder() -> None:
+    extensions = ClaimExtensions()
+    claims = [ExtendedClaim(MessageKey(1, 5, 1), 7, 60.0, monotonic() - 50)]
+    for due_in in (0.0, 20.0):
+        holder = object()
+        extensions.add(holder, claims)
+        assert extensions.seconds_to_next() == pytest.approx(due_in, abs=5)
+        extensions.run(Server(extensions, fails=False))  # type: ignore[arg-type]
+        extensions.remove(holder)
+    extensions.add(object(), [ExtendedClaim(MessageKey(1, 5, 2), 7, 60.0, monotonic())])
+    assert extensions.seconds_to_next() == pytest.approx(20.0, abs=5)

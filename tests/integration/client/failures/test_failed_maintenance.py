@@ -61,7 +61,7 @@ def test_delayed_messages_are_delivered_although_another_duty_fails_in_each_turn
             "create trigger refuse before update on jmsql_internal.delivery for each row execute function refuse()"
         )
         try:
-            extensions.add(session, [ExtendedClaim(MessageKey(*claim[:3]), claim[3], 0.001)])
+            extensions.add(session, [ExtendedClaim(MessageKey(*claim[:3]), claim[3], 0.001, 0.0)])
             wait_for(lambda: "Extension of claims is postponed" in caplog.text)
             producer = session.create_producer(queue)
             producer.delivery_delay = 0.2
