@@ -39,7 +39,11 @@ def _visitor(key: str) -> Visitor | None:
     close_old_connections()
     try:
         request: Any = HttpRequest()
-        request.session = import_module(settings.SESSION_ENGINE).SessionStore(key)
+        session = import_module(settings.SESSION_ENGINE).SessionStore(key)
+        # After a change of SECRET_KEY, Django gives the session another key, or ends it. Its own next page does so, and
+        # tells the browser of the key: from here, the user would be signed out.
+        session.cycle_key = session.flush = lambda: None
+        request.session = session
         user: Any = get_user(request)  # which checks that the password is still the one of the session
         if not (user.is_active and user.is_staff):
             return None

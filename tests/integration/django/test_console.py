@@ -68,6 +68,20 @@ def test_strangers_and_users_outside_the_staff_are_refused(site: Served) -> None
     connections.close_all()
 
 
+def test_a_new_secret_key_signs_nobody_out(site: Served) -> None:
+    from django.conf import settings
+    from django.contrib.sessions.models import Session
+    from django.test import override_settings
+
+    clerk = visitor(site, "view_message", is_staff=True)
+    sessions = set(Session.objects.values_list("session_key", flat=True))
+    with override_settings(SECRET_KEY="another " * 8, SECRET_KEY_FALLBACKS=[settings.SECRET_KEY]):
+        for _ in range(2):
+            assert clerk.get("/").status == 200
+    assert set(Session.objects.values_list("session_key", flat=True)) == sessions
+    connections.close_all()
+
+
 def test_staff_may_look_but_not_act_and_operators_need_the_key_of_a_form(
     site: Served, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:
