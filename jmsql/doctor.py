@@ -151,7 +151,7 @@ def _what_shows(runner: PsycopgRunner, thresholds: Thresholds, *, hides_statemen
             "claims": lambda: _claims(runner, thresholds, _QUICK_ROWS),
             "two-phase": lambda: _prepared(runner, thresholds),
             "redelivery": lambda: _failing(runner, _QUICK_ROWS),
-            "schedules": lambda: _schedules(runner),
+            "schedules": lambda: _schedules(runner, hides_statements=hides_statements),
         }
         for check, look in checks.items():
             yield from _examined(check, look)
@@ -819,7 +819,7 @@ def _subscriptions(runner: Runner) -> Iterator[Finding]:
         yield _ok("subscriptions", "every durable subscription with messages has a consumer")
 
 
-def _schedules(runner: Runner) -> Iterator[Finding]:
+def _schedules(runner: Runner, *, hides_statements: bool = False) -> Iterator[Finding]:
     found = diagnosis.ask(runner, diagnosis.schedules)
     failing = [each for each in found if each.last_error is not None and not each.paused]
     overdue = [each for each in found if each not in failing and (each.late or 0.0) > _OVERDUE]
@@ -827,7 +827,7 @@ def _schedules(runner: Runner) -> Iterator[Finding]:
     for each in failing[:_SHOWN]:
         yield _problem(
             "schedules",
-            f"the schedule {each.name!r} fails: {_shortened(each.last_error)}",
+            f"the schedule {each.name!r} fails: {'hidden here' if hides_statements else _shortened(each.last_error)}",
             f"Mend that, and it is tried again. Or pause it: `jmsql schedule pause {shlex.quote(each.name)}`.",
         )
     if overdue:
@@ -950,6 +950,8 @@ def _number(messages: int) -> str:
 
 
 def _duration(seconds: float) -> str:
+    if seconds < 2 * 60:
+        return f"{seconds:.0f} seconds"
     return f"{seconds / 3600:,.0f} hours" if seconds >= 2 * 3600 else f"{seconds / 60:,.0f} minutes"
 
 

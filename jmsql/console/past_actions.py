@@ -31,9 +31,8 @@ class ActivityPages:
     def activity(self, view: View) -> Reply:
         """Show actions, the last first."""
         search = view.query.get("search").strip()
-        found, following = self._database.read(activity(search or None, _before(view), _SHOWN))
-        if self._hidden:
-            found = [each._replace(selector=each.selector and "hidden") for each in found]
+        look = activity(search or None, _before(view), _SHOWN, hidden=self._hidden)
+        found, following = self._database.read(look)
         more = None if following is None else urlencode({"search": search, "before": following})
         values: dict[str, Any] = {
             "found": found,

@@ -43,8 +43,8 @@ def test_actions_of_the_console_name_the_visitor_and_are_one_line_each(
     assert "No action is like that" in console.get("/activity?search=nobody").text
 
 
-def test_an_action_on_a_group_of_dead_letters_names_its_error(
-    console: Browsing, jmsql_factory: jmsql.ConnectionFactory
+def test_an_action_on_a_group_of_dead_letters_names_its_error_unless_that_is_hidden(
+    console: Browsing, serve: Serve, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:
     with Administration(jmsql_factory) as administration:
         administration.create_queue("payments", maximum_deliveries=1)
@@ -54,14 +54,23 @@ def test_an_action_on_a_group_of_dead_letters_names_its_error(
     assert console.act(path, query).startswith("2 messages went back")
     with Administration(jmsql_factory) as administration:
         assert administration.activity()[0].details == "a group of dead letters of queue://payments, ConnectionError"
+    hiding = Browsing(serve(hide_bodies=True))
+    assert "ConnectionError" not in hiding.get("/activity").text
+    assert "No action is like that" in hiding.get("/activity?search=ConnectionE").text
 
 
 def test_selectors_are_hidden_with_bodies(serve: Serve, jmsql_factory: jmsql.ConnectionFactory) -> None:
     send(jmsql_factory, "orders", "secret 1")
     with Administration(jmsql_factory) as administration:
         administration.purge("orders", "color = 'secret'")
-    assert "secret" in Browsing(serve()).get("/activity").text
-    assert "secret" not in Browsing(serve(hide_bodies=True)).get("/activity").text
+        administration.create_queue("secrets of state")
+        administration.pause("secrets of state")
+    showing, hiding = Browsing(serve()), Browsing(serve(hide_bodies=True))
+    assert "color = &#39;secret&#39;" in showing.get("/activity?search=R+%3D+%27SEC").text
+    assert "color = " not in hiding.get("/activity").text
+    for guess in ("color", "%3D", "secret%27"):
+        assert "No action is like that" in hiding.get(f"/activity?search={guess}").text
+    assert "secrets of state" in hiding.get("/activity?search=secret").text
 
 
 def test_actions_are_shown_by_pages(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:

@@ -96,19 +96,29 @@ def every_activity(search: str | None, before: int, limit: int) -> Steps[list[Ac
     return found
 
 
-def activity(search: str | None, before: int, limit: int) -> Steps[tuple[list[Activity], int | None]]:
+def activity(
+    search: str | None, before: int, limit: int, *, hidden: bool = False
+) -> Steps[tuple[list[Activity], int | None]]:
     """Return actions, the last first, and the number before which to go on.
 
     Args:
         search: A part of a name, of the details or of the selector, or a whole JMSMessageID; None: all.
         before: The number of the action before which they were done.
         limit: How many at most.
+        hidden: Leave out the selectors, and the details of actions on messages, which tell of properties and errors.
     """
     text = to_postgresql(search) if search else None
-    found = yield from _activity.bind(search=text, before=before, window=_WINDOW, limit=limit)
+    found = yield from _activity.bind(search=text, before=before, window=_WINDOW, limit=limit, hidden=hidden)
+    if hidden:
+        found = [_hide(each) for each in found]
     if len(found) == limit:
         return found, found[-1].number
     return found, (yield from _end_of_window.bind(before=before, window=_WINDOW))
+
+
+def _hide(each: Activity) -> Activity:
+    details = each.details if each.messages is None else each.details and "hidden"
+    return each._replace(selector=each.selector and "hidden", details=details)
 
 
 def set_activity_days(days: int) -> Query[int]:

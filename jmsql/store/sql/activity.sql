@@ -6,14 +6,16 @@ select set_config('jmsql.actor', %(actor)s, true), set_config('jmsql.selector', 
        set_config('jmsql.details', %(details)s, true), set_config('jmsql.action_id', %(action_id)s, true);
 
 -- name: activity
--- Of the next so many lines, the last first.
+-- Of the next so many lines, the last first. What is hidden is not found either: else it could be guessed.
 select {shown}
 from (select a.activity_id from jmsql_internal.administrative_action a
       where a.activity_id < %(before)s::bigint order by a.activity_id desc limit %(window)s) f
 join jmsql.activity v using (activity_id)
 where %(search)s::text is null
    or strpos(lower(pg_catalog.concat_ws(E'\n', v.action, v.destination, v.target, v.subscription, v.user_name, v.role_name, v.actor,
-                                        v.application, v.details, v.selector)), lower(%(search)s::text)) > 0
+                                        v.application,
+                                        case when not %(hidden)s::boolean or v.messages is null then v.details end,
+                                        case when not %(hidden)s::boolean then v.selector end)), lower(%(search)s::text)) > 0
    or %(search)s::text = any(v.message_ids)
 order by f.activity_id desc
 limit %(limit)s;
