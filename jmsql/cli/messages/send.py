@@ -243,7 +243,7 @@ def send(
     source = sys.stdin.buffer if file is None else file
     batches: Iterator[list[Message]]
     if lines:
-        batches = ([message_with(line) for line in batch] for batch in _lines(source))
+        batches = _messages(_lines(source), message_with)
     else:
         batches = _repeated(message_with(source.read() if body is None else os.fsencode(body)), count)
 
@@ -255,6 +255,7 @@ def send(
     with (
         database.factory().create_connection() as connection,
         connection.create_session(transacted=True) as session,
+        _naming_sent_ones(lambda: given),
         progress() as display,
         _counting_unsent(unsent),
     ):
@@ -295,6 +296,17 @@ def _warn_of_new(target: Destination | None, steps: list[Destination]) -> None:
 
 
 @contextmanager
+def _naming_sent_ones(given: Callable[[], int]) -> Iterator[None]:
+    """If sending ends early, say how many messages were sent, so that they are not sent once more."""
+    try:
+        yield
+    except BaseException:
+        if number := given():
+            typer.echo(f"{counted(number, 'message')} {'was' if number == 1 else 'were'} sent before.", err=True)
+        raise
+
+
+@contextmanager
 def _counting_unsent(unsent: list[int]) -> Iterator[None]:
     """Note how many messages the store drops, since their deduplication ids or keys are known."""
 
@@ -323,6 +335,20 @@ def _repeated(message: Message, count: int) -> Iterator[list[Message]]:
     while count > 0:
         yield [message] * min(count, _SENT_AT_ONCE)
         count -= _SENT_AT_ONCE
+
+
+def _messages(batches: Iterator[list[bytes]], message_with: Callable[[bytes], Message]) -> Iterator[list[Message]]:
+    """Yield the messages of lines, as many at a time as there are lines; an error of one names its number."""
+    number = 0
+    for batch in batches:
+        messages = []
+        for line in batch:
+            number += 1
+            try:
+                messages.append(message_with(line))
+            except typer.BadParameter as error:
+                raise typer.BadParameter(f"Line {number}: {error.message}") from error
+        yield messages
 
 
 def _lines(source: BinaryIO) -> Iterator[list[bytes]]:

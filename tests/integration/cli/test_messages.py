@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -119,6 +120,14 @@ class TestSend:
         outcome = jmsql("send", "orders", "--lines", "--json", stdin=b"one\r\n\nthree")
         assert outcome.document["sent"] == 3
         assert [message.get_body(str) for message in received(jmsql_factory)] == ["one", "", "three"]
+
+    def test_a_bad_line_is_named_with_the_number_of_messages_sent_before(self, jmsql: Command) -> None:
+        lines = [*(b'{"number": %d}' % number for number in range(8000)), b"no JSON", b"{}"]
+        outcome = jmsql("send", "orders", "--lines", "--type", "map", stdin=b"\n".join(lines))
+        assert outcome.exit_code == 2
+        [sent] = re.findall(r"([\d,]+) messages were sent before\.", outcome.errors)
+        assert "Line 8001: " in outcome.errors
+        assert jmsql("purge", "orders", "--yes", "--json").document["deleted"] == int(sent.replace(",", "")) > 0
 
     def test_lines_are_sent_as_they_come(self, jmsql_factory: library.ConnectionFactory, jmsql_clean_url: str) -> None:
         with (
