@@ -98,4 +98,4 @@ def _print(batches: Sequence[BatchSummary], *, as_json: bool) -> None:
 
 
 def _moment(moment: datetime | None) -> str:
-    return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
+    return "" if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
