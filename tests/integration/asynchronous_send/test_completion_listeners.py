@@ -77,11 +77,16 @@ class TestListener:
         producer.close()
         assert stored(server) == numbers(10)
 
+    @pytest.mark.parametrize("kind", [RuntimeError, SystemExit, KeyboardInterrupt])
     def test_its_error_is_logged_and_harms_no_other_listener(
-        self, producer: MessageProducer, completions: Completions, caplog: pytest.LogCaptureFixture
+        self,
+        producer: MessageProducer,
+        completions: Completions,
+        caplog: pytest.LogCaptureFixture,
+        kind: type[BaseException],
     ) -> None:
         def failing(*_: object) -> None:
-            raise RuntimeError("no luck")
+            raise kind("no luck")
 
         producer.send(TextMessage("first"), completion_listener=failing)
         producer.send(TextMessage("second"), completion_listener=completions)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jmsql.client._async.link.lease import Lease
 from jmsql.client.listeners import AsynchronousSend
 from jmsql.client.send_buffer import SendBuffer
-from jmsql.concurrency.tasks import BackgroundTask, Condition, call_isolated, calling, current
+from jmsql.concurrency.tasks import BackgroundTask, Condition, call_isolated, calling, current, is_failure
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.logs import contained_logger
 from jmsql.messages import DeliveryMode
@@ -236,7 +236,9 @@ class AsynchronousSender:
             try:
                 with calling():
                     await call_isolated(send.complete, error)
-            except Exception:
+            except BaseException as raised:  # also sys.exit(): the next sends wait for this thread
+                if not is_failure(raised):
+                    raise
                 logger.exception("The completion listener %r failed with %r.", send.listener, send.message)
             told += 1
             size += send.size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from jmsql.concurrency.tasks import Lock, call_isolated, check_function
+from jmsql.concurrency.tasks import Lock, call_isolated, check_function, is_failure
 from jmsql.exceptions import JMSException
 from jmsql.logs import contained_logger
 
@@ -55,7 +55,9 @@ class ExceptionListening:
         async with self._lock:
             try:
                 await call_isolated(_function_of(listener), error)
-            except Exception:
+            except BaseException as raised:  # also sys.exit(): message listeners go on
+                if not is_failure(raised):
+                    raise
                 logger.exception("The exception listener of %r failed with %r.", self._of, error)
 
 

@@ -14,7 +14,7 @@ from jmsql.client._sync.session.waiting import Watch
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.pacing import PollInterval
 from jmsql.client.receiving.fetching import PrefetchBuffer
-from jmsql.concurrency.threads import BackgroundTask, Lock, call
+from jmsql.concurrency.threads import BackgroundTask, Lock, call, is_failure
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.logs import contained_logger
 from jmsql.public_names import set_module
@@ -156,9 +156,9 @@ class ConnectionConsumer:
             finally:
                 self._is_busy = loaded == self._max_messages
                 self._start(server_session)
-        except Exception as error:  # the pool is not ours
+        except BaseException as error:  # the pool is not ours
             self._is_busy = False
-            if isinstance(error, JMSException):
+            if isinstance(error, JMSException) or not is_failure(error):
                 raise
             raise JMSException(f"The server session pool failed: {error!r}") from error
         watch.after_fetch(found=loaded > 0)

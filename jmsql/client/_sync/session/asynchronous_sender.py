@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jmsql.client._sync.link.lease import Lease
 from jmsql.client.listeners import AsynchronousSend
 from jmsql.client.send_buffer import SendBuffer
-from jmsql.concurrency.threads import BackgroundTask, Condition, call_isolated, calling, current
+from jmsql.concurrency.threads import BackgroundTask, Condition, call_isolated, calling, current, is_failure
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.logs import contained_logger
 from jmsql.messages import DeliveryMode
@@ -237,7 +237,9 @@ class AsynchronousSender:
             try:
                 with calling():
                     call_isolated(send.complete, error)
-            except Exception:
+            except BaseException as raised:  # also sys.exit(): the next sends wait for this thread
+                if not is_failure(raised):
+                    raise
                 logger.exception("The completion listener %r failed with %r.", send.listener, send.message)
             told += 1
             size += send.size

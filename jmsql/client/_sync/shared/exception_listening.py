@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from jmsql.concurrency.threads import Lock, call_isolated, check_function
+from jmsql.concurrency.threads import Lock, call_isolated, check_function, is_failure
 from jmsql.exceptions import JMSException
 from jmsql.logs import contained_logger
 
@@ -56,7 +56,9 @@ class ExceptionListening:
         with self._lock:
             try:
                 call_isolated(_function_of(listener), error)
-            except Exception:
+            except BaseException as raised:  # also sys.exit(): message listeners go on
+                if not is_failure(raised):
+                    raise
                 logger.exception("The exception listener of %r failed with %r.", self._of, error)
 
 

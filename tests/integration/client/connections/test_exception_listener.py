@@ -68,6 +68,27 @@ def test_it_may_be_a_function(connection: Connection, server: Server) -> None:
 
 
 @pytest.mark.usefixtures("used_just_now")
+@pytest.mark.parametrize("kind", [RuntimeError, SystemExit])
+def test_message_listeners_go_on_though_it_fails(
+    connection: Connection, others: Session, server: Server, queue: Queue, kind: type[BaseException]
+) -> None:
+    told, heard = list[JMSException](), list[Message]()
+
+    def failing(error: JMSException) -> None:
+        told.append(error)
+        raise kind(1)
+
+    connection.exception_listener = failing
+    connection.create_session().create_consumer(queue).message_listener = heard.append
+    send_texts(others, queue, "a")
+    wait_for(lambda: heard)
+    server.terminate(SESSIONS)
+    wait_for(lambda: told)
+    send_texts(others, queue, "b")
+    wait_for(lambda: len(heard) == 2)
+
+
+@pytest.mark.usefixtures("used_just_now")
 @pytest.mark.parametrize("mode", list(AcknowledgeMode))
 def test_it_is_told_of_failures_between_message_listeners(
     connection: Connection, mode_session: Session, others: Session, server: Server, queue: Queue, mode: AcknowledgeMode
