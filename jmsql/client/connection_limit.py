@@ -129,7 +129,7 @@ class ConnectionLimit(Generic[T]):
             if await turn:
                 return True
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it has come meanwhile: it is the next one's
+            if turn.done() and not turn.cancelled() and turn.result():  # it has come meanwhile: it is the next one's
                 has_connection = self._chosen.pop(holder)
                 if has_connection:
                     self.freed()

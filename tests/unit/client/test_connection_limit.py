@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
+import pytest
+
 from jmsql.client.connection_limit import ConnectionLimit
 
 
@@ -42,3 +44,15 @@ async def test_a_connection_that_is_still_being_closed_counts() -> None:
     limit.returned()
     assert await waiting
     assert second.connection == "connection"
+
+
+async def test_a_session_may_be_cancelled_at_the_moment_at_which_its_patience_ends() -> None:
+    limit = ConnectionLimit[str](lambda _: asyncio.sleep(0))
+    limit.most = 1
+    await limit.take(Session(), connect)
+    waiting = asyncio.create_task(limit.take(Session(), connect, patience=0.0))
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_later(0.0, waiting.cancel)  # in the same turn of the loop
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not limit.waiting
