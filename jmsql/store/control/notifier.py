@@ -159,7 +159,7 @@ class Notifier:
             self._collect(collected)
             if error.error_code != _LOCK_NOT_AVAILABLE:
                 raise  # the next connection sends them, if this one is lost
-            logger.warning("Notifications are postponed: %s", error)  # somebody's notifying commit does not end
+            logger.warning("Notifications are postponed: %s", error)  # another notifying commit hangs
             return
         self._next_notification = now + self._timings.notification_interval
         if self.echo is not None:

@@ -71,7 +71,7 @@ def test_at_80_columns_no_line_is_longer_and_no_word_is_broken(jmsql: Command, m
 
 
 def _may_differ(word: str) -> bool:
-    """What says which columns are missing, and what changes from one look to the next: numbers and units of ages."""
+    """Tell words of the hint at missing columns, and numbers and units of ages, which change between two looks."""
     return bool(re.fullmatch(r"Left|out|in|this|width:|s|min|[-\d.,:;]+|[a-z/]+[.,]", word))
 
 

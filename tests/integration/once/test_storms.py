@@ -113,7 +113,7 @@ def test_the_last_handler_of_a_key_has_seen_the_last_change(
         handler.result()
 
     def is_empty() -> bool:
-        # What was in the hands of a handler that was killed comes again; what waits for that is handled here.
+        # Messages of killed handlers come again, and are handled here with those that wait for them.
         handle(connection, mode, jmsql_clean_url, lambda: True)
         return server.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
