@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 _CORE = "import jmsql, jmsql.admin, jmsql.asyncio, jmsql.domains, jmsql.types, jmsql.xa; jmsql.RedeliveryPolicy()"
-_COMMAND = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'jmsql.cli', {}], check=True)"
+_COMMAND = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'jmsql', {}], check=True)"
 
 USES = {
     "": "import importlib.metadata; assert jmsql.__version__ == importlib.metadata.version('jmsql')",

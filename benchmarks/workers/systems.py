@@ -58,7 +58,7 @@ def _python(*arguments: str | int) -> Command:
 
 def _jmsql(name: str, application: str, pace: int = 1) -> System:
     def commands(concurrency: int, processes: int) -> list[Command]:
-        command = ["jmsql.cli", "worker", f"{_APPLICATIONS}.{application}:app"]
+        command = ["jmsql", "worker", f"{_APPLICATIONS}.{application}:app"]
         return [_python(*command, "--concurrency", concurrency, "--processes", processes)]
 
     return System(name, f"{_APPLICATIONS}.{application}", commands, pace=pace)

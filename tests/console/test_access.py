@@ -175,7 +175,7 @@ def test_command_does_not_open_to_the_network_without_a_password_or_a_proxy() ->
 def test_command_prints_an_address_with_a_token_that_opens_it(jmsql_clean_url: str) -> None:
     environment = os.environ | {"JMSQL_URL": jmsql_clean_url}
     process = subprocess.Popen(
-        [sys.executable, "-m", "jmsql.cli", "console", "--port", "0"],
+        [sys.executable, "-m", "jmsql", "console", "--port", "0"],
         env=environment, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     with process:

@@ -44,7 +44,7 @@ EXAMPLES = {
     "flask_orders": Example(
         Topic("example orders placed"),
         "flask --app examples.flask_orders.backend run --port {port}",
-        "jmsql.cli worker examples.flask_orders.messaging:app",
+        "jmsql worker examples.flask_orders.messaging:app",
         has_courier=True,
     ),
     "django_orders": Example(

@@ -93,5 +93,5 @@ def test_its_page_starts_it_as_it_is_tested(example: Example) -> None:
     [name] = [name for name, known in EXAMPLES.items() if known is example]
     shown = [set(words) for words in commands(f"examples/{name}/README.md")]
     for command in filter(None, (example.preparation, example.backend, example.worker)):
-        words = set(command.replace("jmsql.cli", "jmsql").split()) - {"--noreload", "--port", "{port}"}
+        words = set(command.split()) - {"--noreload", "--port", "{port}"}
         assert any(words <= each for each in shown), command

@@ -48,7 +48,7 @@ def run(program: str, *arguments: str, environment: dict[str, str]) -> list[str]
 
 
 def test_the_shop_writes_letters_and_makes_a_report(environment: dict[str, str], jmsql_clean_url: str) -> None:
-    with running("jmsql.cli worker examples.celery_shop.tasks:app --only mail,reports", environment, {0}):
+    with running("jmsql worker examples.celery_shop.tasks:app --only mail,reports", environment, {0}):
         assert run("examples.celery_shop.ask", "2026-11", "ann@example.org", environment=environment) == [
             "{'orders': 11}"
         ]
@@ -57,7 +57,7 @@ def test_the_shop_writes_letters_and_makes_a_report(environment: dict[str, str],
 
 
 def test_words_are_counted(environment: dict[str, str]) -> None:
-    with running("jmsql.cli worker examples.rq_words.words:app", environment, {0}):
+    with running("jmsql worker examples.rq_words.words:app", environment, {0}):
         file = "examples/rq_words/__init__.py"
         counted, missing = run("examples.rq_words.count", file, "no such file", environment=environment)
     assert counted == f"{file} 5"
@@ -67,7 +67,7 @@ def test_words_are_counted(environment: dict[str, str]) -> None:
 def test_readings_are_stored_in_batches(environment: dict[str, str], jmsql_clean_url: str) -> None:
     run("examples.faststream_plant.measure", "250", environment=environment)
     with psycopg.connect(jmsql_clean_url, autocommit=True) as database:
-        with running("jmsql.cli worker examples.faststream_plant.plant:app", environment, {0}):
+        with running("jmsql worker examples.faststream_plant.plant:app", environment, {0}):
             wait_for(lambda: _count(database, "select count(*) from jmsql.messages") == 3, 60.0)
         assert _count(database, "select count(*) from reading") == 250
         assert _count(database, "select count(distinct xmin::text) from reading") <= 10

@@ -250,7 +250,7 @@ def test_transactions_of_applications_with_a_wrong_clock_go_by_the_servers(
 
 @pytest.mark.timeout(120)
 def test_the_command_goes_by_the_servers_clock(wrong: dict[str, str], jmsql_clean_url: str) -> None:
-    command = [sys.executable, "-m", "jmsql.cli", "send", "orders", "an order", "--time-to-live", "60"]
+    command = [sys.executable, "-m", "jmsql", "send", "orders", "an order", "--time-to-live", "60"]
     subprocess.run(command, env=wrong, check=True, timeout=60, stdout=subprocess.DEVNULL)
     require_servers_time(jmsql_clean_url, count=1)
 
@@ -272,7 +272,7 @@ def test_ages_that_the_command_shows_go_by_the_servers_clock(
             context.create_producer().send(destination, "an order")
         context.commit()
         for arguments in ("queues", "subscriptions", "clients", "browse orders", "dead-letters dead"):
-            command = [sys.executable, "-m", "jmsql.cli", *arguments.split()]
+            command = [sys.executable, "-m", "jmsql", *arguments.split()]
             shown = subprocess.run(command, env=wrong, check=True, timeout=60, stdout=subprocess.PIPE, text=True).stdout
             assert re.search(r" \d+ (s|min)\b", shown), shown
             assert not re.search(r" \d+ (h|d)\b", shown), shown
@@ -287,7 +287,7 @@ def test_handlers_sends_go_by_the_servers_clock(
     with jmsql_factory.create_context() as context:
         context.create_producer(jms_reply_to=answers).send(QUEUE, "an order")
         worker = subprocess.Popen(
-            [sys.executable, "-m", "jmsql.cli", "worker", "messaging:app"],
+            [sys.executable, "-m", "jmsql", "worker", "messaging:app"],
             cwd=tmp_path,
             env=wrong,
             stderr=subprocess.DEVNULL,

@@ -396,7 +396,7 @@ def hear(worker: Worker, channel: str) -> None:
 
 def work_on_jobs(worker: Worker) -> None:
     """Run `jmsql worker`, and start it again as service managers do while the server is away."""
-    command = [sys.executable, "-m", "jmsql.cli", "worker", "tests.faults.messaging:app", "--concurrency", "2"]
+    command = [sys.executable, "-m", "jmsql", "worker", "tests.faults.messaging:app", "--concurrency", "2"]
     environment = os.environ | {"JMSQL_URL": worker.url, "PYTHONPATH": str(ROOT)}
     library = ctypes.CDLL(None)
     while not stopping.is_set():

@@ -69,7 +69,7 @@ def jmsql_process(jmsql_clean_url: str) -> Command:
 
     def run(*arguments: str, stdin: bytes = b"", url: str | None = None) -> Outcome:
         result = subprocess.run(
-            [sys.executable, "-m", "jmsql.cli", *arguments],
+            [sys.executable, "-m", "jmsql", *arguments],
             input=stdin,
             capture_output=True,
             check=False,

@@ -33,7 +33,7 @@ def test_bash_completes_commands_options_and_their_values(words: str, expected: 
 
 def test_the_script_for_a_shell_is_of_the_command() -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "jmsql.cli"],
+        [sys.executable, "-m", "jmsql"],
         env=os.environ | {"_JMSQL_COMPLETE": "source_bash"},
         capture_output=True,
         text=True,

@@ -132,7 +132,7 @@ class TestSend:
     def test_lines_are_sent_as_they_come(self, jmsql_factory: library.ConnectionFactory, jmsql_clean_url: str) -> None:
         with (
             subprocess.Popen(
-                [sys.executable, "-m", "jmsql.cli", "send", "orders", "--lines"],
+                [sys.executable, "-m", "jmsql", "send", "orders", "--lines"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 env=os.environ | {"JMSQL_URL": jmsql_clean_url},
@@ -228,7 +228,7 @@ class TestReceive:
         with jmsql_factory.create_connection() as connection, connection.create_session() as session:
             producer = session.create_producer(ORDERS)  # which makes the queue
             with subprocess.Popen(
-                [sys.executable, "-m", "jmsql.cli", "receive", "orders", "--timeout", "60"],
+                [sys.executable, "-m", "jmsql", "receive", "orders", "--timeout", "60"],
                 stdout=subprocess.PIPE,
                 env=os.environ | {"JMSQL_URL": jmsql_clean_url},
             ) as process:
@@ -247,7 +247,7 @@ class TestReceive:
         read_end, write_end = os.pipe()
         os.close(read_end)
         process = subprocess.run(
-            [sys.executable, "-m", "jmsql.cli", "receive", "orders", "--all"],
+            [sys.executable, "-m", "jmsql", "receive", "orders", "--all"],
             stdout=write_end,
             stderr=subprocess.PIPE,
             env=os.environ | {"JMSQL_URL": jmsql_clean_url},

@@ -31,7 +31,7 @@ def test_a_missing_schema(jmsql: Command) -> None:
 
 def test_they_are_shown_over_http_until_it_is_told_to_end(jmsql_clean_url: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "jmsql.cli", "metrics", "--port", "0"],
+        [sys.executable, "-m", "jmsql", "metrics", "--port", "0"],
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"JMSQL_URL": jmsql_clean_url},

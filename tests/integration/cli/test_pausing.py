@@ -102,7 +102,7 @@ def test_receive_that_waits_says_so_at_once(jmsql: Command, jmsql_clean_url: str
     jmsql("send", "orders", "hello")
     jmsql("pause", "orders")
     with subprocess.Popen(
-        [sys.executable, "-m", "jmsql.cli", "receive", "orders", "--json", "--timeout", "60"],
+        [sys.executable, "-m", "jmsql", "receive", "orders", "--json", "--timeout", "60"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=os.environ | {"JMSQL_URL": jmsql_clean_url},

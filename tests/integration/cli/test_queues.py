@@ -177,7 +177,7 @@ class TestPurge:
         jmsql("send", "orders", "x", "--count", "2")
         terminal, its_end = pty.openpty()
         with subprocess.Popen(
-            [sys.executable, "-m", "jmsql.cli", "purge", "orders"],
+            [sys.executable, "-m", "jmsql", "purge", "orders"],
             stdin=its_end,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -28,7 +28,7 @@ AUDIT = ("--subscription", "audit", "--client-id", "warehouse")
 def receiving(url: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """`jmsql receive` as a process, once it has subscribed."""
     with subprocess.Popen(
-        [sys.executable, "-m", "jmsql.cli", "receive", *arguments],
+        [sys.executable, "-m", "jmsql", "receive", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=os.environ | {"JMSQL_URL": url},

@@ -277,7 +277,7 @@ def test_an_interrupted_command_ends_without_a_traceback(
         producer = session.create_producer(library.Queue("orders"))
         producer.send(session.create_text_message("printed"))
         with subprocess.Popen(
-            [sys.executable, "-m", "jmsql.cli", "receive", "orders", "--follow"],
+            [sys.executable, "-m", "jmsql", "receive", "orders", "--follow"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=os.environ | {"JMSQL_URL": jmsql_clean_url},

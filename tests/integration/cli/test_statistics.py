@@ -33,7 +33,7 @@ def test_wrong_usage_is_refused(jmsql: Command, arguments: tuple[str, ...], word
 def test_missing_java_is_told_in_one_sentence(jmsql_clean_url: str, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     result = subprocess.run(
-        [sys.executable, "-m", "jmsql.cli", "statistics", "--output", str(tmp_path / "output")],
+        [sys.executable, "-m", "jmsql", "statistics", "--output", str(tmp_path / "output")],
         env=environment | {"JMSQL_URL": jmsql_clean_url, "PATH": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="the syst
 
 
 def redirected(redirection: str, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = shlex.join([sys.executable, "-m", "jmsql.cli", *arguments])
+    command = shlex.join([sys.executable, "-m", "jmsql", *arguments])
     return subprocess.run(
         ["/bin/sh", "-c", f"exec {command} {redirection}"],
         capture_output=True,
@@ -90,7 +90,7 @@ def test_a_standard_error_that_cannot_be_written_loses_remarks_alone(
 def test_metrics_are_shown_though_the_log_is_on_a_full_disk(jmsql_clean_url: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    arguments = [sys.executable, "-m", "jmsql.cli", "metrics", "--port", str(port)]
+    arguments = [sys.executable, "-m", "jmsql", "metrics", "--port", str(port)]
     with (
         Path("/dev/full").open("w") as full,
         subprocess.Popen(

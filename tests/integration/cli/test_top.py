@@ -30,7 +30,7 @@ def test_rates_are_those_between_two_looks(jmsql: Command, jmsql_clean_url: str)
     jmsql("send", "orders", "x", "--count", "5")
     jmsql("send", "letters", "x")
     with subprocess.Popen(
-        [sys.executable, "-m", "jmsql.cli", "top", "--json", "--interval", "0.5"],
+        [sys.executable, "-m", "jmsql", "top", "--json", "--interval", "0.5"],
         stdout=subprocess.PIPE,
         env=environment,
     ) as process:
@@ -137,7 +137,7 @@ def terminal(url: str, *arguments: str) -> Iterator[tuple[int, int]]:
     process, descriptor = pty.fork()
     if process == 0:
         environment = os.environ | {"JMSQL_URL": url, "TERM": "xterm-256color", "COLUMNS": "160", "LINES": "40"}
-        os.execve(sys.executable, [sys.executable, "-m", "jmsql.cli", *arguments], environment)
+        os.execve(sys.executable, [sys.executable, "-m", "jmsql", *arguments], environment)
     try:
         yield descriptor, process
     finally:
@@ -194,7 +194,7 @@ def test_it_goes_on_after_the_server_has_ended_its_connection(jmsql: Command, jm
         read_until(descriptor, r"\x1b\[\?1049l")
         assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
     with subprocess.Popen(
-        [sys.executable, "-m", "jmsql.cli", "top", "--json", "--interval", "0.2"],
+        [sys.executable, "-m", "jmsql", "top", "--json", "--interval", "0.2"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=os.environ | {"JMSQL_URL": url},

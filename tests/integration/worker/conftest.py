@@ -92,7 +92,7 @@ class Worker:
     """
 
     def __init__(
-        self, directory: Path, url: str, options: Sequence[str], program: Sequence[str] = ("-m", "jmsql.cli")
+        self, directory: Path, url: str, options: Sequence[str], program: Sequence[str] = ("-m", "jmsql")
     ) -> None:
         self.directory = directory
         self._log = directory / "log"
@@ -194,7 +194,7 @@ def start_worker(
     The supervisor starts as it does for users, and its processes are forked, unless a test asks for `fresh_processes`.
     """
     workers = []
-    program = ["-m", "jmsql.cli"]
+    program = ["-m", "jmsql"]
     if "fresh_processes" not in request.fixturenames:
         program = ["-c", _WITH_OTHER_PYTHON.format(request.getfixturevalue("preloaded_python"))]
 

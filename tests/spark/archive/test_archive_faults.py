@@ -81,7 +81,7 @@ def test_archive_that_is_killed_while_it_reads_has_each_message_once(
     assert in_history(server) == ALL
 
     # While the second batch is read. It has messages of both days.
-    command = ("jmsql.cli", "archive", str(target), "--max-messages-per-batch", "20")
+    command = ("jmsql", "archive", str(target), "--max-messages-per-batch", "20")
     with psycopg.connect(jmsql_clean_url) as gate:
         gate.execute(STOP)
         with killed(errors, jmsql_clean_url, *command) as process:
@@ -115,7 +115,7 @@ def test_archive_that_is_interrupted_says_so_and_goes_on_later(
 ) -> None:
     target, errors = tmp_path / "lake", tmp_path / "errors"
     keep(0, 20)
-    command = [sys.executable, "-m", "jmsql.cli", "archive", str(target), "--partitions", partitions]
+    command = [sys.executable, "-m", "jmsql", "archive", str(target), "--partitions", partitions]
     with psycopg.connect(jmsql_clean_url) as gate, errors.open("w") as log:
         gate.execute(STOP)
         process = subprocess.Popen(command, env=environment(jmsql_clean_url), stderr=log)

@@ -1,4 +1,4 @@
-"""`python -m jmsql.cli` is the command `jmsql`."""
+"""`python -m jmsql` is the command `jmsql`."""
 
 from __future__ import annotations
 
