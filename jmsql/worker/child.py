@@ -96,7 +96,7 @@ class Child:
             factory = self._settings.factory(application.factory)
             chosen = choose_listeners(application.listeners, self._settings.only, self._settings.without)
             declared = DeclaredSchedules(factory, application.schedules)
-            declared.declare()
+            declared.declare(changes=self._settings.declares)
             groups.extend(self._open(chosen, factory))  # if it fails, it has those that it has opened
             memory = self._limit_memory()
         except (RefusalError, JMSException) as error:

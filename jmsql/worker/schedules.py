@@ -46,10 +46,14 @@ class DeclaredSchedules:
     ) -> None:
         self._factory = factory
         self._schedules = schedules
+        self._names = [schedule.name for schedule in schedules]
         self._ends = threading.Event()
 
-    def declare(self) -> None:
+    def declare(self, *, changes: bool = True) -> None:
         """Make and change the schedules. A role that does not administer the schema leaves them as they are.
+
+        Args:
+            changes: False if a process that has died has declared them. A newer release may have changed them since.
 
         Raises:
             JMSException: A destination is not there, or the server cannot be reached.
@@ -57,7 +61,7 @@ class DeclaredSchedules:
         if not self._schedules:
             return
         try:
-            self._run(declare(self._schedules))
+            self._run(declare(self._schedules) if changes else keep_declared(self._names))
         except JMSSecurityException as error:
             logger.warning(
                 "The application's schedules are not declared, since the role does not administer the schema; let a "
@@ -74,7 +78,7 @@ class DeclaredSchedules:
     def _keep_declared(self) -> None:
         while not self._ends.wait(_INTERVAL):
             try:
-                self._run(keep_declared([schedule.name for schedule in self._schedules]))
+                self._run(keep_declared(self._names))
             except JMSException as error:  # the next one counts as well
                 logger.info("Schedules were not declared again: %s", error)
 

@@ -29,7 +29,7 @@ class HandlerSettings:
         drain_timeout: For how many seconds handlers may run on at the end.
         warn_transaction_after: Seconds after which the log names a handler that holds a transaction open.
         on_subscription_change: The action on a durable subscription that a listener has with another selector.
-        declares_limits: Whether the limits of the listeners take the place of those that other workers have declared.
+        declares: True if the listeners' limits and the schedules replace those that other workers have declared.
         timings: The intervals and time-outs.
     """
 
@@ -37,7 +37,7 @@ class HandlerSettings:
     drain_timeout: float = 30.0
     warn_transaction_after: float = 10.0
     on_subscription_change: SubscriptionChange = SubscriptionChange.REFUSE
-    declares_limits: bool = True
+    declares: bool = True
     timings: WorkerTimings = WorkerTimings()
 
 

@@ -152,8 +152,8 @@ class Supervisor:
 
     def _start(self, *, is_replacement: bool) -> ChildProcess:
         self._started += 1
-        # A replacement must not restore old limits: a newer release may have declared others since.
-        settings = replace(self._settings, declares_limits=not is_replacement)
+        # A replacement must not restore old limits and schedules: a newer release may have declared others since.
+        settings = replace(self._settings, declares=not is_replacement)
         child = ChildProcess(f"worker {self._started}", settings, self._url)
         with self._lock:
             self._children.append(child)

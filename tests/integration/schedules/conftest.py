@@ -9,9 +9,9 @@ import pytest
 
 from jmsql import Connection, ConnectionFactory
 from jmsql.admin import Administration
-from tests.integration.worker.conftest import database, start_worker, write_application
+from tests.integration.worker.conftest import database, fresh_processes, start_worker, write_application
 
-__all__ = ["database", "start_worker", "write_application"]
+__all__ = ["database", "fresh_processes", "start_worker", "write_application"]
 
 
 @pytest.fixture

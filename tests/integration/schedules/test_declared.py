@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -18,6 +20,8 @@ from jmsql.asyncio.admin import Administration as AsyncAdministration
 from jmsql.testing import wait_for
 from jmsql.worker import Application, Router
 from tests.integration.worker.conftest import PATIENCE, StartWorker
+from tests.integration.worker.test_draining import WAITING, wait_until_begun
+from tests.integration.worker.test_handlers import send
 
 SetDue = Callable[[str, str], None]
 
@@ -153,4 +157,26 @@ app.schedule("report", "@yearly", report, "go")
     set_due("report", "0")
     wait_for((worker.directory / "reported").exists, PATIENCE)
     assert administration.schedule("report").sent == 1
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("limit", [(), ("--max-messages", "1")], ids=["killed", "retired"])
+@pytest.mark.usefixtures("fresh_processes")
+def test_a_replaced_process_leaves_schedules_as_a_newer_release_has_declared_them(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, administration: Administration, limit: tuple[str, ...]
+) -> None:
+    newer = Application(jmsql_factory)
+    newer.schedule("report", "@yearly", "reports", time_zone="Europe/Berlin")
+    worker = start_worker(f'{WAITING}app.schedule("report", "@daily", "reports")\n', *limit)
+    worker.wait_until_ready()
+    assert administration.schedule("report").cron == "@daily"
+    administration.declare_schedules(newer.schedules)
+    send(jmsql_factory, "orders", "a", "b")
+    child = wait_until_begun(worker)
+    if not limit:
+        os.kill(child, signal.SIGKILL)
+    wait_for(lambda: len({process for _, process in worker.began()}) == 2, PATIENCE)
+    report = administration.schedule("report")
+    assert (report.cron, report.time_zone) == ("@yearly", "Europe/Berlin")
+    worker.give_leave()
     assert worker.stop() == 0

@@ -76,7 +76,7 @@ class Workers:
         app = Application()
         app.listener("mail", **options)(handler)
         for _ in range(number):
-            settings = HandlerSettings(concurrency=concurrency, declares_limits=declares)
+            settings = HandlerSettings(concurrency=concurrency, declares=declares)
             group = HandlersInThreads.open(self.factory, app.listeners, settings)
             self.groups.append(group)
             group.start()

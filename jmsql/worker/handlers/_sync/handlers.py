@@ -154,7 +154,7 @@ class HandlerThread:
         consumer.visibility_timeout = listener.visibility_timeout
         claims = session.claim_together(claims, listener.chunk)
         if throttle is not None:
-            session.limit_by(throttle, replaces=settings.declares_limits)
+            session.limit_by(throttle, replaces=settings.declares)
         if listener.keep_result is not None:
             session.keep_results(listener.keep_result)
         opened = (connection, listener, number, settings, turn, on_end, on_lost, quota, throttle)
