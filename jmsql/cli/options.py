@@ -259,6 +259,14 @@ class DatabaseAddress(NamedTuple):
 
         return now
 
+    def newest(self) -> int:
+        """Return the sequence of the last message sent to any queue, which it asks for on a connection of its own."""
+        from jmsql.client._sync.link.opening import open_runner
+        from jmsql.store.destinations.lookup import last_sequence
+
+        with open_runner(self.url, self.schema) as runner:
+            return runner.run(last_sequence)
+
     def result(self, message_id: str) -> Result:
         """Return the result of a message of it. A standby answers, too: no client is registered for the question."""
         from jmsql.client._sync.link.opening import open_runner

@@ -198,7 +198,8 @@ def replay(
     """Send messages that left a destination in a range of time to a queue, in the order in which they were first sent.
 
     That is acknowledged messages, unless --outcome says otherwise. All of it is one transaction: if the command is
-    interrupted, nothing was sent. It asks first; where there is no terminal to ask on, --yes is needed.
+    interrupted, nothing was sent. It asks first, and sends no message that leaves before you answer; where there is no
+    terminal to ask on, --yes is needed.
 
     Example: `jmsql history replay orders --since 2026-03-01T12:00 --until 2026-03-01T13:00 --to orders-again`
     """
@@ -211,9 +212,12 @@ def replay(
         "outcomes": outcome or ["acknowledged"],
         "subscription": subscription,
     }
-    with open_database(url, schema).administration() as administration:
+    database = open_database(url, schema)
+    with database.administration() as administration:
         if not yes:
             with working("Counting ..."):
+                now = database.clock()()  # before the count: a message that leaves later is not sent
+                range_["until"] = now if range_["until"] is None else min(range_["until"], now)
                 found = administration.history.count(destination, **range_)
             confirm(f"Send {counted(found, 'message')} to the queue {target.name!r}?", yes=yes)
         with progress() as display:

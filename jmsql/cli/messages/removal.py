@@ -54,18 +54,20 @@ def purge(
 ) -> None:
     """Delete the messages of a queue for good.
 
-    Messages that a client holds at that moment stay, and so do those that come in meanwhile. It asks first; where
-    there is no terminal to ask on, --yes is needed.
+    Messages that a client holds at that moment stay, and so do those that are sent from then on, also before you
+    answer. It asks first; where there is no terminal to ask on, --yes is needed.
 
     Example: `jmsql purge orders --selector "color = 'blue'"`
     """
     check_selector(selector)
-    with open_database(url, schema).administration() as administration:
+    database = open_database(url, schema)
+    with database.administration() as administration:
         with working("Counting ..."):
+            newest = database.newest()  # before the count: a message that comes later stays, whatever the answer
             found = administration.count(queue, selector)
         if found:
             confirm(f"Delete {counted(found, 'message')} from the queue {queue!r} for good?", yes=yes)
-        deleted = _finish("Deleting", partial(administration.purge, queue, selector), found)
+        deleted = _finish("Deleting", partial(administration.purge, queue, selector, newest=newest), found)
     document = {"queue": queue, "deleted": deleted}
     answer(document, f"Deleted {counted(deleted, 'message')} from the queue {queue!r}.", as_json=as_json)
 

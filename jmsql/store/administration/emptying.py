@@ -53,8 +53,8 @@ _move = {
 }
 
 
-def purge(queue: str, selector: Selector | None) -> Items[int]:
-    """Delete the messages that are in a queue now, but for those that a session holds.
+def purge(queue: str, selector: Selector | None, newest: int | None = None) -> Items[int]:
+    """Delete the messages that are in a queue now, or have at most a sequence, but for those that a session holds.
 
     Each statement has to commit by itself.
 
@@ -68,7 +68,8 @@ def purge(queue: str, selector: Selector | None) -> Items[int]:
     text = fill(_PURGE, candidates=_sql["candidates"])
     step = Statement("purge", fill(text, chosen=chosen), "purging", rows, parameters)
     queue_id = yield from existing_queue(queue)
-    newest = yield from last_sequence
+    if newest is None:
+        newest = yield from last_sequence
     place = {"inverse_priority": -1, "sequence": 0}
     while found := (yield from step.bind(place, queue_id=queue_id, newest=newest, limit=_AT_ONCE)):
         place["inverse_priority"], place["sequence"], deleted = found[0]

@@ -373,6 +373,8 @@ class TestChosenPlaces:
         with pytest.raises(ValueError, match="not both"):
             administration.purge(ORDERS, "a = 1", places=[])
         with pytest.raises(ValueError, match="not both"):
+            administration.purge(ORDERS, places=[], newest=1)
+        with pytest.raises(ValueError, match="not both"):
             administration.move(ORDERS, "DLQ", places=[], limit=1)
         with pytest.raises(ValueError, match="goes with places"):
             administration.purge(1)

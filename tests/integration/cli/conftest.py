@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import psycopg
@@ -76,6 +77,40 @@ def jmsql_process(jmsql_clean_url: str) -> Command:
             env=os.environ | {"JMSQL_URL": url or jmsql_clean_url},
         )
         return Outcome(result.returncode, result.stdout, result.stderr.decode())
+
+    return run
+
+
+class Asked(Protocol):
+    """Runs the command on a terminal, where it asks a question."""
+
+    def __call__(self, *arguments: str, meanwhile: Callable[[], object], answer: bytes = b"y\n") -> Outcome:
+        """Run it with `arguments`, do something while its question stands, and answer."""
+
+
+@pytest.fixture
+def jmsql_asked(jmsql_clean_url: str) -> Asked:
+    """The command as a process of its own, on a terminal."""
+
+    def run(*arguments: str, meanwhile: Callable[[], object], answer: bytes = b"y\n") -> Outcome:
+        terminal, its_end = pty.openpty()
+        with subprocess.Popen(
+            [sys.executable, "-m", "jmsql", *arguments],
+            stdin=its_end,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"JMSQL_URL": jmsql_clean_url},
+        ) as process:
+            assert process.stderr is not None
+            errors = b""
+            while b"?" not in errors and (part := os.read(process.stderr.fileno(), 1000)):
+                errors += part
+            meanwhile()
+            os.write(terminal, answer)
+            output, others = process.communicate()
+        os.close(terminal)
+        os.close(its_end)
+        return Outcome(process.returncode, output, (errors + others).decode())
 
     return run
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 import jmsql as library
-from tests.integration.cli.conftest import Command
+from tests.integration.cli.conftest import Asked, Command
 
 
 def _handled(jmsql: Command, *bodies: str) -> None:
@@ -120,6 +122,20 @@ class TestReplay:
         outcome = jmsql("history", "replay", "orders", "--since", "1h", "--to", "orders")
         assert (outcome.exit_code, "--yes" in outcome.errors) == (2, True)
         assert jmsql("receive", "orders").exit_code == 1
+
+    @pytest.mark.parametrize("until", [(), ("--until", "2999-01-01")], ids=["now", "in future"])
+    def test_no_message_is_sent_that_leaves_before_the_answer(
+        self, jmsql: Command, jmsql_asked: Asked, until: tuple[str, ...]
+    ) -> None:
+        _handled(jmsql, "counted")
+        jmsql("destination", "create", "again")
+        outcome = jmsql_asked(
+            *("history", "replay", "orders", "--since", "1h", "--to", "again", *until),
+            meanwhile=lambda: _handled(jmsql, "later"),
+        )
+        assert "Send 1 message to the queue 'again'?" in outcome.errors
+        assert outcome.exit_code == 0
+        assert jmsql("receive", "again", "--all").text == "counted\n"
 
     def test_the_queue_is_not_there(self, jmsql: Command) -> None:
         _handled(jmsql, "order")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import pty
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 
 import jmsql as library
+from jmsql.admin import Administration
 from jmsql.testing import wait_for
-from tests.integration.cli.conftest import Command
+from jmsql.values.destinations import AnyQueue
+from tests.integration.cli.conftest import Asked, Command
 from tests.integration.client.client_process import Order, client_process
 
 pytestmark = pytest.mark.usefixtures("maintenance_suspended")
@@ -170,31 +169,43 @@ class TestPurge:
         assert "--yes" in outcome.errors
         assert jmsql("queues", "--json").document[0]["ready"] == 1
 
-    @pytest.mark.parametrize(("answer", "exit_code", "left"), [(b"n\n", 1, 2), (b"y\n", 0, 0)])
-    def test_on_a_terminal_it_asks(
-        self, jmsql: Command, jmsql_clean_url: str, answer: bytes, exit_code: int, left: int
+    @pytest.mark.parametrize(("answer", "exit_code", "left"), [(b"n\n", 1, 4), (b"y\n", 0, 2)])
+    def test_on_a_terminal_it_asks_and_deletes_none_that_comes_before_the_answer(
+        self, jmsql: Command, jmsql_asked: Asked, answer: bytes, exit_code: int, left: int
     ) -> None:
-        jmsql("send", "orders", "x", "--count", "2")
-        terminal, its_end = pty.openpty()
-        with subprocess.Popen(
-            [sys.executable, "-m", "jmsql", "purge", "orders"],
-            stdin=its_end,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"JMSQL_URL": jmsql_clean_url},
-        ) as process:
-            os.write(terminal, answer)
-            _, errors = process.communicate()
-        os.close(terminal)
-        os.close(its_end)
-        assert b"Delete 2 messages from the queue 'orders' for good?" in errors
-        assert process.returncode == exit_code
-        assert jmsql("queues", "--json").document[0]["ready"] == left
+        jmsql("send", "orders", "counted")
+        jmsql("send", "orders", "counted", "--delivery-delay", "3600")
+
+        def send_more() -> None:
+            jmsql("send", "orders", "later", "--priority", "9")
+            jmsql("send", "orders", "later", "--delivery-delay", "3600")
+
+        outcome = jmsql_asked("purge", "orders", meanwhile=send_more, answer=answer)
+        assert "Delete 2 messages from the queue 'orders' for good?" in outcome.errors
+        assert outcome.exit_code == exit_code
+        left_ones = [line["body"] for line in jmsql("browse", "orders", "--json").lines]
+        assert (left_ones.count("later"), len(left_ones)) == (2, left)
 
     def test_an_empty_queue_needs_no_answer(self, jmsql: Command) -> None:
         jmsql("send", "orders", "x")
         jmsql("receive", "orders")
         assert jmsql("purge", "orders", "--json").document["deleted"] == 0
+
+    def test_without_a_question_none_is_deleted_that_comes_after_the_count(
+        self, jmsql: Command, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        jmsql("send", "orders", "x")
+        jmsql("receive", "orders")
+        counting = Administration.count
+
+        def count_and_send(self: Administration, queue: AnyQueue, selector: str | None = None) -> int:
+            found = counting(self, queue, selector)
+            jmsql("send", "orders", "later")
+            return found
+
+        monkeypatch.setattr(Administration, "count", count_and_send)
+        assert jmsql("purge", "orders", "--json").document["deleted"] == 0
+        assert jmsql("receive", "orders").text == "later\n"
 
 
 def test_a_dead_clients_messages_show_as_such(

@@ -628,6 +628,7 @@ class Administration:
         selector: str | None = None,
         *,
         places: Iterable[Place] | None = None,
+        newest: int | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> int:
         """Delete the messages that are in a queue now, but for those that a session holds.
@@ -636,6 +637,7 @@ class Administration:
             queue: The queue. With places, also the number of a queue or subscription.
             selector: Which of its messages; None: all.
             places: Only the messages at these places, without a selector. Messages that are gone are left out.
+            newest: Only messages up to this `sequence`, without places; later messages have higher ones. None: all.
             progress: Called after each step with how many have been deleted so far. Each step commits.
 
         Returns:
@@ -644,12 +646,12 @@ class Administration:
         Raises:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
-            ValueError: A selector and places are given, or a number and no places.
+            ValueError: A selector or `newest` is given with places, or a number without.
         """
         if places is not None:
-            _refuse_both(selector)
+            _refuse_both(selector, newest)
             return self._complete(purge_at(_queue(queue), map(require_place, places)), progress)
-        return self._complete(purge(_queue_name(queue), Selector.parse(selector)), progress, selector)
+        return self._complete(purge(_queue_name(queue), Selector.parse(selector), newest), progress, selector)
 
     def subscribe(
         self,
