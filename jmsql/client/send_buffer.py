@@ -76,9 +76,10 @@ class SendBuffer:
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
-        # All of it is written under the lock of the transaction's work (`SessionWork.lock`).
+        # All of a transaction's buffer is written under the lock of its work (`SessionWork.lock`). Without one,
+        # a send under conditions and a batch of asynchronous sends have a buffer of their own, which only they know.
         self._count = 0
-        """How many messages are collected. Written by `add` and the insertions."""
+        """How many messages are collected. Written by `add`, the insertions, `clear` and `ended`."""
         self._bytes = 0
         """About how many bytes they have. Written with the count."""
         self._inserted = Counter[Destination]()

@@ -21,7 +21,7 @@ from jmsql.worker.timings import WorkerTimings
 # handler has forked may hold the channel open, so the supervisor asks the system as well (`has_ended`):
 # test_a_helper_that_outlives_its_process_hides_neither_the_death_nor_the_messages.
 #
-# The fields are written by the supervisor's thread, as it reads reports, and read by the health endpoint's.
+# The fields are written by the supervisor's thread, most as it reads reports, and read by the health endpoint's.
 
 
 class ChildProcess:

@@ -131,13 +131,16 @@ class QueueSource:
         self.queue_id = queue_id
         """The queue of the last fetch, and of the held rows. The fetch writes it."""
         self.target = Target(self._competition(queue_id), (queue_id,) if topic is None else (queue_id, topic))
-        """The queue of the next fetch. `move` writes it in any thread for a subscription, the fetch for a queue."""
+        """The queue of the next fetch. `move` writes it for a subscription, in any thread; a fetch or a delivery for a
+        queue."""
         self.changes_seen = changes.count
         """The count of changes at the last fetch, or at the last delivery. The fetching thread writes it."""
         self._on_move = on_move
         self._positions = ScanPositions(sweep_interval) if positions is None else positions
         self._reader = self._create_reader(fetch)
-        """The place from which the next fetch reads. The fetching thread replaces it to begin at the front again."""
+        """The place from which the next fetch reads. Replaced by `fetch_by`, which begins at the front again: in the
+        fetching thread, or, with the session's lock, as the consumer gets or loses a listener. A worker's listener
+        replaces it before its first fetch, as it gets its claims and its limit."""
 
     def _competition(self, queue_id: int) -> Competition:
         return Competition(queue_id, None if self.selector is None else self.selector.text)
@@ -393,9 +396,10 @@ class HeldRows:
         self.rows: deque[MessageRow] = deque()
         """The messages. Fetches, deliveries and drops change it; docs/internals.md lists the writers and locks."""
         self.recorded = 0
-        """How many of the next messages are recorded as delivered for the first time. `Locks` write it."""
+        """How many of the next messages are recorded as delivered for the first time. Only transactions record them:
+        fetches and `DeliveryRecords` write it, and each delivery and drop."""
         self.claimed_for: float | None = None
-        """For how many seconds they are claimed; None: while the client lives. Claims write it."""
+        """For how many seconds they are claimed; None: while the client lives. `Claiming.claim` writes it."""
 
     def put_back(self, *rows: MessageRow) -> None:
         """Hold messages as the next ones to deliver, newly claimed ones or those that were so before."""
@@ -481,15 +485,17 @@ class PrefetchBuffer:
         """Until when no rules hold for failed deliveries, on the monotonic clock. Fetches and deliveries write it,
         and `use`, with the policy."""
         self.policy = ConsumerPolicy()
-        """The consumer's settings. The application's thread replaces it, by the consumer, without a lock."""
+        """The consumer's settings. The application's thread, or the one that opens a worker's task, replaces it without
+        a lock: by the consumer, `HandlerSession.name_consumer` or `Claiming.limit_by`."""
         self.looks_again = False
         """True if the consumer, when it finds nothing now, waits for news and looks again. `receive` writes it."""
         self.emptiness = Emptiness()
         """The estimate whether a fetch finds a message. Fetches write it."""
         self._back_off = READY
-        """How long to ignore notifications. Fetches write it."""
+        """How long to ignore notifications. Fetches write it, and `may_find` before them."""
         self._batch = BatchSize(timings.prefetch_duration)
-        """How many messages to fetch. Fetches write it, drops of held messages, and ends of transactions."""
+        """How many messages to fetch. Fetches write it, drops of held messages, and ends of transactions; `hold_for`
+        once, for a worker's listener."""
         self._counters = counters
         self._clock = clock
 

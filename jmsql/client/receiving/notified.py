@@ -21,7 +21,8 @@ class QueueChanges:
 
     def __init__(self) -> None:
         self.count = 0
-        """It only grows: each source keeps the count that it has seen. The control connection's thread writes it."""
+        """It only grows: each source keeps the count that it has seen. Written by the thread of the control connection
+        that hears of the change."""
 
     def add(self) -> None:
         """Note another change."""

@@ -60,8 +60,9 @@ class Cancellations:
     """The duty to end the calls whose messages were cancelled, or whose claims were lost.
 
     Every role may notify, so a call ends only if the server says that its claim is gone. With a cancellation the
-    message is gone, too; it is still there if the maintenance has freed the claim, after a lost connection. The other
-    methods may be called from any thread.
+    message is gone, too; it is still there if the maintenance has freed the claim, after a lost connection.
+
+    Any thread may call `watch`, `unwatch` and `forget`; the control thread calls the other methods.
 
     Args:
         wake: Wakes the control thread.

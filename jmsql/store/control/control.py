@@ -4,7 +4,8 @@ It holds an advisory lock for as long as the client lives, so that the server it
 listens for messages, tells others of messages sent, and one of all such connections, which has the lease, does the
 maintenance of the store.
 
-Through a pooler it can neither hold a lock nor listen: there it sends heartbeats, and wakes its own client alone.
+Through a pooler it can neither hold a lock nor listen: there it sends heartbeats, and notifies others of each message
+sent, but hears of none; its own client's messages alone wake its client.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ class _Owner(NamedTuple):
 class ControlConnection:
     """A client's control connection, and the thread that serves it.
 
-    Made by `open`, which connects. It is served, and made again when it is lost, from `serve` until `close`.
+    Made by `open`, which connects. It is served, and made again when it is lost, from `serve` until `close`, or until
+    the application no longer refers to the client.
 
     Args:
         place: The target, and the intervals.

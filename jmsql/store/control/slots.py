@@ -47,6 +47,7 @@ class Slots:
         """The claims with lower numbers have lost their slots. `_end_below` writes it, under the lock."""
         self._connection_id = 0
         # `_show` writes both without the lock, in the control thread or in one that claims: the last one counts.
+        # `hold_for`, in the control thread, writes the first so, too.
         self._next_run = math.inf
         self._certain_until = 0.0
         self.holder_id = 0

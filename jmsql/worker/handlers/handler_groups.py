@@ -37,9 +37,9 @@ logger = contained_logger("jmsql.worker")
 # stopping, closing) is started in another daemon thread, with a Future for its result. Such a thread may never return;
 # the process ends without it (`CUT_OFF`).
 #
-# A watcher reads the tasks' fields without a lock: each is replaced as a whole by the task, and a call that has just
-# ended is at worst taken for one that runs. `supervise` may find the same overdue handler several times;
-# `Deadline.expire` lets one of them act.
+# A watcher reads the tasks' fields without a lock: each is replaced as a whole, by the task or by the thread that ends
+# its overdue handler, and a call that has just ended is at worst taken for one that runs. `supervise` may find the same
+# overdue handler several times; `Deadline.expire` lets one of them act.
 
 
 class WatchedTask(Protocol):

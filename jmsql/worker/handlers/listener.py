@@ -287,7 +287,8 @@ class HandlerCall(Call):
         self.messages: Sequence[Message] = [message]
         self.result: object = None
         self._is_cancelled = False
-        """True once the message is known to be cancelled, or its claim lost. Written by the client's control thread."""
+        """True once the message is known to be cancelled, or its claim lost. Written by the client's control thread,
+        and by the handler's own thread or task if its claim is gone as it commits (`_hear_of_cancellation`)."""
         self._looks = False
         """True if the handler has asked `is_cancelled`."""
         self._batch: HandlerBatch | None = None

@@ -57,7 +57,7 @@ class Claims(Delivery):
     A client that was suspended, or cut off, may have been taken for dead, and its claims given to others. While that is
     possible, it asks the server before it claims messages, or delivers claimed ones.
 
-    The holder of the session's lock writes all fields.
+    The holder of the session's lock writes all fields. Only `pop_dead_letter` does without it, in a handler's thread.
     """
 
     def __init__(

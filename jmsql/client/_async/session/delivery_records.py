@@ -66,8 +66,8 @@ NOTHING_COUNTED = Count()
 class DeliveryRecords:
     """The records of the deliveries of one transaction after another.
 
-    Its fields are written as the transaction's deliveries are: with the session's lock held, or in the thread that runs
-    a statement of the application.
+    Its fields are written as those of `Delivered`: with the session's lock held; with `SessionWork.lock` alone by an
+    insertion of sends that replace messages; or in the thread that runs a statement or commit of the application.
     """
 
     def __init__(self, redelivery: Redelivery) -> None:

@@ -55,7 +55,8 @@ class SessionState:
         self.listening_consumers: tuple[ConsumerState, ...] = ()
         """The consumers with listeners, some of which may be closing. `note_listeners` writes it."""
         self.message_listener: MessageListener | None = None
-        """The listener for connection consumers. Written by `receive_for`, by the application alone."""
+        """The listener for connection consumers. Written by `receive_for`, in the thread of the application or of the
+        `ServerSessionPool` that sets it."""
         self.listener: object = None
         """The thread or task in which the session's listeners are called, if they are. Written by `call_in`."""
         self.completion: object = None

@@ -99,8 +99,8 @@ class Lease:
             pool.keep_one_more()
         self.link: NoLink | OwnLink = _NO_LINK
         """The connection with its transaction. Written by `accept`, `hand_over`, `lend` and `_giving_up`, in the thread
-        or task that uses the session; `accept` under `_taking`. The limit calls `accept` and `hand_over`, in the task
-        of the session that gets the connection."""
+        or task that uses it (`own.py`, invariant 1); `accept` under `_taking`. At the limit it calls `accept` and
+        `hand_over`, in the task of any session of the client: one that wants a connection, or one that is done."""
         self._is_closed = False
         """True if the session is closed or closing, and takes no other connection. Written by `close` alone."""
         self._uses = 0

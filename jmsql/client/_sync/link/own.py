@@ -42,10 +42,11 @@ T = TypeVar("T")
 # Invariants:
 #
 # 1. One thread or task at a time uses a link: the holder of the session's lock, in a transaction of `SessionWork.lock`
-#    as well; the asynchronous sender, which holds that one alone; or the thread that runs the application's statement
-#    on it (`Lender.before_statement`), which holds no lock. So a consumer's `close`, which any thread may call, runs
-#    nothing on a link where `allows_other_threads` is False. A commit holds the session's alone: no asynchronous send
-#    is left then. `interrupt` alone may come from elsewhere, and only reads.
+#    as well; a `send` in a transaction, `SessionWork.run` and the asynchronous sender, which hold that one alone; or
+#    the thread that runs the application's statement or commit on it (`Lender`), which holds neither, but for
+#    `SessionWork.lock` while it inserts. So a consumer's `close`, which any thread may call, runs nothing on a link
+#    where `allows_other_threads` is False. A commit holds the session's alone: no asynchronous send is left then.
+#    `interrupt` alone may come from elsewhere, and only reads.
 # 2. `state` changes by `TRANSITIONS`, so a step that was not thought of raises. The exception is `LentLink.run`: it
 #    restores the state from before a statement that never reached the server.
 # 3. A link whose connection is closed stays, so that the end of the transaction can tell that it was lost.
@@ -144,7 +145,8 @@ class OwnLink:
         """True if it leads through a pooler."""
         self.state = state
         """Written in methods of this class and its subclass, by the holder of the session's lock or of the
-        transaction's `SessionWork.lock`, and before each of the application's statements."""
+        transaction's `SessionWork.lock`, and, in the thread that runs them and without these locks, before each of the
+        application's statements and around its commits."""
         self._runner = WireRunner(driver, schema, begin=transacted, preface=preface)
         self.implicit = None if transacted else WireRunner(driver, schema, end=End.FLUSH)
         """Runs statements that commit together; None: the session is transacted."""

@@ -94,7 +94,8 @@ class Dispatcher:
         """The messages for the next `run`, by their consumer; None: there is no load. Written under the session's
         lock."""
         self._join: Callable[[], object] = _nothing
-        """Waits for the listeners' thread. Written by `start`, under the session's lock."""
+        """Waits for the listeners' thread, or for the end of `run`. Written by `start`, under the session's lock, and
+        by `run` without it, in the thread that delivers a load."""
         self._at_end: Callable[[], None] = _nothing
         """Closes the session when its listener returns, if that has called `close`. The listener writes it, and its own
         thread calls it."""

@@ -68,9 +68,10 @@ _MOST_ATTEMPTS = 5
 class Delivered:
     """The messages that a transaction has delivered, and of these the ones that it has still to delete.
 
-    It is written with the session's lock held, or with `SessionWork.lock` alone by a `send` that inserts. While there
-    is an asynchronous sender, which deletes messages with that one held, a delivery holds it, too. The application's
-    statements and commits write it in the thread that runs them, which holds neither.
+    It is written with the session's lock held, or with `SessionWork.lock` alone by a `send` that inserts and by the
+    asynchronous sender, which delete messages before a send under conditions. While there is such a sender, a delivery
+    holds that lock, too. The application's statements and commits write it in the thread that runs them, which holds
+    neither.
     """
 
     def __init__(self) -> None:

@@ -102,6 +102,7 @@ class HandlerTask:
         self.counters = counters
         # Written by the task itself; read by the watcher, which ends overdue handlers, and for reports.
         self.handling: HandlerCall | None = None
+        # The watcher's thread writes these, too: see above.
         self.has_ended = False
         self.is_lost = False
         self.failure: BaseException | None = None

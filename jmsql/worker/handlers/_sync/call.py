@@ -167,7 +167,8 @@ class HandlerCall(AnyCall):
         self._is_claim_lost = False
         """True if `_is_cancelled` has a lost claim as its cause. Written by the control thread, before it."""
         self._is_cut_off = False
-        """True once the worker ends without waiting any longer. Written by the thread that ends it."""
+        """True once the worker ends without waiting any longer, or the call has lost its slot. Written by the thread
+        that ends the worker, by `lose_slot` in any thread, and by the call itself if it finds its slot lost."""
 
     def run(self) -> BaseException | None:
         """Call the handler, and settle the message.

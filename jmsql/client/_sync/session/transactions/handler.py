@@ -86,7 +86,7 @@ class HandlerClaims:
 
     def __init__(self, client: ClientContext, buffer: PrefetchBuffer, *, extends_all: bool = False) -> None:
         self.buffer = buffer
-        """Written with `_lock` held."""
+        """Its messages are written with `_lock` held; its settings without, before the first fetch."""
         self.on_held: Callable[[], object] = lambda: None
         """Called when something is claimed ahead, which `release_overdue` is to release in time. Set once."""
         self._client = client
@@ -184,7 +184,7 @@ class ChunkClaims(HandlerClaims):
     def __init__(self, client: ClientContext, buffer: PrefetchBuffer, size: int) -> None:
         super().__init__(client, buffer, extends_all=True)
         self._size = size
-        # Of the chunk that is being filled. Written by the session that fills it.
+        # Of the chunk that is being filled. Written by the task that fills it, which has the listener's turn.
         self._room = 0
         """How many more messages it takes."""
         self._room_in_bytes = 0
@@ -266,7 +266,8 @@ class _HandlerLocks(Locks):
     def __init__(self, database: Lease, redelivery: Redelivery) -> None:
         super().__init__(database, redelivery)
         # The session's thread or task writes all fields; in its place, once its handler does not end, the thread that
-        # settles the message (`HandlerCall.expire`), with the session's lock from the rollback on.
+        # settles the message (`HandlerCall.expire`), with the session's lock from the rollback on, or the one that
+        # closes the connection as the worker ends, with that lock.
         self.handled: list[_Claimed] = []
         """The message, or the chunk or a part of it."""
         self.result: Query[None] | None = None

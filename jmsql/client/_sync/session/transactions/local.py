@@ -73,8 +73,8 @@ _LONGEST_TURN = 0.05
 #
 # Three locks are taken in this order: the session's (`state.lock`), which a listener holds while it runs, that of the
 # transaction's work (`SessionWork.lock`), and the queue's turn (`ClientContext.turns`), for which a fetch waits 50 ms
-# at most, and then goes without. The sender of asynchronous sends, and a `send` that inserts, take the second one
-# alone: a listener may wait for its own asynchronous sends (decision 15).
+# at most, and then goes without. The sender of asynchronous sends, each `send`, and `SessionWork.run` take the
+# second one alone: a listener may wait for its own asynchronous sends (decision 15).
 
 
 class SessionWork:
@@ -92,8 +92,8 @@ class SessionWork:
         self.locks = locks
         self.lock = RLock()
         """Held while messages are collected or inserted, which the asynchronous sender does in another thread, while
-        others are fetched, and, if there is such a sender, while they are handed out. Not the session's, which a
-        listener holds while it runs."""
+        others are fetched, and, if there is such a sender, while they are handed out; also by `run`, a browse and the
+        rollback, and not by the commit. Not the session's, which a listener holds while it runs."""
         self.sends = SendBuffer()
         """Written with `lock` held."""
         self._is_shared = False
