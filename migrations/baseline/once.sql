@@ -394,11 +394,17 @@ create function jmsql_internal.forget_keys() returns trigger
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    delete from jmsql_internal.coalescing c using removed q where c.queue_id = q.queue_id;
-    delete from jmsql_internal.deduplication d using removed q where d.destination_id = q.queue_id;
+    if tg_argv[0] = 'queue' then
+        delete from jmsql_internal.coalescing c using removed q where c.queue_id = q.queue_id;
+        delete from jmsql_internal.deduplication d using removed q where d.destination_id = q.queue_id;
+    else
+        delete from jmsql_internal.deduplication d using removed t where d.destination_id = -t.topic_id;
+    end if;
     return null;
 end
 $$;
-comment on function jmsql_internal.forget_keys() is 'Forgets the ids and keys of queues that are removed.';
+comment on function jmsql_internal.forget_keys() is 'Forgets the ids and keys of queues and topics that are removed.';
 create trigger keys_go_with_their_queue after delete on jmsql_internal.queue
-    referencing old table as removed for each statement execute function jmsql_internal.forget_keys();
+    referencing old table as removed for each statement execute function jmsql_internal.forget_keys('queue');
+create trigger keys_go_with_their_topic after delete on jmsql_internal.topic
+    referencing old table as removed for each statement execute function jmsql_internal.forget_keys('topic');

@@ -184,6 +184,24 @@ def test_maintenance_forgets_ids_whose_window_is_over(
     wait_for(lambda: server.rows("select count(*) from jmsql_internal.deduplication") == [(2,)])
 
 
+@pytest.mark.parametrize("kind", ["a queue", "a topic", "a temporary queue", "a temporary topic"])
+def test_ids_of_a_deleted_destination_are_forgotten(connection: Connection, server: Server, kind: str) -> None:
+    ids = "select count(*) from jmsql_internal.deduplication"
+    with connection.create_session() as session:
+        if kind in ("a queue", "a topic"):
+            name = "orders" if kind == "a queue" else "topic://prices"
+            jmsql.send(connection, name, "one", deduplication_id="payment 17")
+            assert server.rows(ids) == [(1,)]
+            server.rows("select jmsql.delete_destination(%s)", name)
+        else:
+            is_queue = kind == "a temporary queue"
+            temporary = session.create_temporary_queue() if is_queue else session.create_temporary_topic()
+            jmsql.send(session, temporary, "one", deduplication_id="payment 17")
+            assert server.rows(ids) == [(1,)]
+            temporary.delete()
+    wait_for(lambda: server.rows(ids) == [(0,)])  # a temporary queue goes with the maintenance
+
+
 def test_duplicates_and_coalesced_messages_are_counted(connection: Connection, jmsql_clean_url: str) -> None:
     counters = ProcessCounters()
     try:
