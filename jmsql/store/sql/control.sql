@@ -46,10 +46,12 @@ where (select pg_notification_queue_usage()) < 0.9::float8 and ({may_be_waited_f
 not pg_try_advisory_xact_lock(hashtextextended({channel}, (channel & {last_bucket})::bigint));
 
 -- name: connect
--- From now on no statement waits long for a lock, and no transaction that was left open holds up others for long.
+-- From now on no statement waits long for a lock, and no transaction that was left open holds up others for long. The connection
+-- itself may be idle for hours: its end is the client's.
 select jmsql_internal.connect_client(%(host)s, %(process_id)s),
        set_config('synchronous_commit', 'off', false), set_config('lock_timeout', %(lock_timeout)s, false),
-       set_config('idle_in_transaction_session_timeout', %(idle_in_transaction_timeout)s, false);
+       set_config('idle_in_transaction_session_timeout', %(idle_in_transaction_timeout)s, false),
+       set_config('idle_session_timeout', '0', false);
 
 -- name: connect_with_heartbeat
 insert into jmsql_internal.connection (host, process_id, heartbeat_at, heartbeat_timeout)

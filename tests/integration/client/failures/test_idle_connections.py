@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 import jmsql
-from jmsql import AcknowledgeMode, Queue, Session
+from jmsql import AcknowledgeMode, ConnectionFactory, Queue, Session
 from jmsql.admin import Administration
 from jmsql.testing import wait_for
-from tests.integration.client.server import SESSIONS, Server, with_parameters
-from tests.texts import receive_texts, send_texts
+from tests.integration.client.server import CONTROL, SESSIONS, Server, with_parameters
+from tests.texts import receive, receive_texts, send_texts
 
 MORE_THAN_A_BATCH = 501
 """Messages of a transaction of which the first are inserted before its commit."""
@@ -111,3 +112,28 @@ def test_an_administration_takes_another_connection(jmsql_clean_url: str, server
         assert server.terminate(name) == 1
         administration.create_queue("orders")
         assert server.connections(name) == 1
+
+
+def wait_until_it_ends(server: Server, pid: int) -> None:
+    """Return when a server process has ended."""
+    wait_for(lambda: server.rows("select from pg_stat_activity where pid = %s", pid) == [])
+
+
+def test_server_that_ends_idle_connections_leaves_a_client_connected(
+    jmsql_clean_url: str, jmsql_schema: str, server: Server, queue: Queue
+) -> None:
+    # With its control connection, a client would lose its claims.
+    url = with_parameters(jmsql_clean_url, options="-cidle_session_timeout=300ms")
+    factory = ConnectionFactory(url, control_url=with_parameters(url, application_name=CONTROL), schema=jmsql_schema)
+    control_connection = "select pid from pg_stat_activity where application_name = %s"
+    with factory.create_connection() as connection:
+        connection.start()
+        session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+        send_texts(session, queue, "a")
+        claimed = receive(session.create_consumer(queue))
+        before = server.rows(control_connection, CONTROL)
+        for _ in range(3):  # a client asks for the maintenance once a second, most of them less often
+            with psycopg.connect(url) as idle:
+                wait_until_it_ends(server, idle.info.backend_pid)
+        assert server.rows(control_connection, CONTROL) == before
+        claimed.acknowledge()
