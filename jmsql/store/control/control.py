@@ -356,7 +356,8 @@ class ControlConnection:
                 0 if self._service.is_in_doubt else self.connection_id,
                 pooled=is_pooled,
             )
-            # It is lost until its claims are bound to the new number, and all consumers fetch again.
+            # It is lost until its subscriptions have the new number, and all consumers fetch again. Claims of the
+            # former number are released as a dead client's.
             service = Service(link, endpoint, schema, self.server, clock, timings, self._duties, is_lost=True)
             self._service, self.connection_id = service, link.connection_id
             if self._client_id is not None:

@@ -169,9 +169,9 @@ def create_durable(definition: SubscriptionDefinition) -> Steps[bool]:
 
 
 def rejoin(former_ids: Sequence[int], connection_id: int) -> Steps[set[int]]:
-    """Move a client's claims and subscriptions to its new connection id; return the queues' ids.
+    """Move a client's subscriptions to its new connection id; return the queues' ids.
 
-    Queues whose messages maintenance has released meanwhile are not among them.
+    Those that have ended meanwhile are not among them.
     """
     return set((yield from _rejoin.bind(former_ids=list(former_ids), connection_id=connection_id)))
 
