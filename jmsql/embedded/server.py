@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -133,13 +134,15 @@ class _Use:
             return socket_directory
 
     def end(self) -> None:
-        with exclusively(self._lock_file):
-            if self._lease is not None:
+        try:
+            with exclusively(self._lock_file):
                 try:
-                    if self._lease.is_last():
+                    if self._lease is not None and self._lease.is_last():
                         self._cluster.stop()
                 finally:
                     self.forget()
+        finally:
+            self.forget()  # where the lock cannot be had, since the directory is gone
 
     def forget(self) -> None:
         if self._lease is not None:
@@ -178,9 +181,9 @@ _uses: dict[Path, _Use] = {}
 
 @atexit.register
 def _stop_all() -> None:
-    with _lock:
+    with _lock, ExitStack() as ends:  # each end comes, also after one that fails
         for use in _uses.values():
-            use.end()
+            ends.callback(use.end)
         _uses.clear()
 
 

@@ -17,14 +17,14 @@ _USER = """
 import sys
 from pathlib import Path
 from jmsql.embedded import start_server
-server = start_server(Path(sys.argv[1]))
-print(server.url, flush=True)
+servers = [start_server(Path(directory)) for directory in sys.argv[1:]]
+print(servers[0].url, flush=True)
 sys.stdin.readline()
 """
 
 
 class OtherProcess:
-    """Another process that uses the server until it is told to end."""
+    """Another process that uses the servers until it is told to end."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -35,9 +35,11 @@ class OtherProcess:
         assert self._output is not None
         return self._output.readline().strip()
 
-    def end(self) -> None:
-        self._process.communicate("\n", timeout=60)
+    def end(self) -> str:
+        """End it, and return its errors."""
+        _, errors = self._process.communicate("\n", timeout=60)
         assert self._process.returncode == 0
+        return errors
 
     def kill(self) -> None:
         self._process.kill()
@@ -45,9 +47,13 @@ class OtherProcess:
 
 
 @contextmanager
-def other_process(directory: Path) -> Iterator[OtherProcess]:
+def other_process(*directories: Path) -> Iterator[OtherProcess]:
     process = subprocess.Popen(
-        [sys.executable, "-c", _USER, directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _USER, *directories],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         yield OtherProcess(process)

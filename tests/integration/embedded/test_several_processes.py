@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from jmsql.embedded import start_server
 from jmsql.testing import wait_for
@@ -38,6 +39,25 @@ def test_server_of_a_killed_process_stops_with_its_next_user(prepared_directory:
     assert is_running(prepared_directory)
     start_server(prepared_directory).stop()
     assert not is_running(prepared_directory)
+
+
+@pytest.mark.parametrize("failing", [0, 1], ids=["first", "second"])
+def test_all_servers_of_a_process_stop_though_one_cannot_be_locked(
+    prepared_directory: Path, data_directory: Path, failing: int
+) -> None:
+    directories = prepared_directory, data_directory
+    lock, other = directories[failing] / "lock", directories[1 - failing]
+    try:
+        with other_process(*directories) as process:
+            process.url()
+            lock.unlink()
+            lock.mkdir()
+            assert "IsADirectoryError" in process.end()
+        assert not is_running(other)
+    finally:
+        lock.rmdir()
+        for directory in directories:
+            start_server(directory).stop()
 
 
 def test_processes_that_start_together_share_one_server(empty_directory: Path) -> None:
