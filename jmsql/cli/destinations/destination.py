@@ -140,12 +140,14 @@ def set_settings(
         "history": history,
         "history_days": history_days,
     }
-    settings = cast("DestinationSettings", {name: value for name, value in given.items() if value is not None})
-    if not settings and not reset:
+    defaults: dict[str, object] = dict.fromkeys(setting.replace("-", "_") for setting in reset or ())
+    changed = defaults | {name: value for name, value in given.items() if value is not None}
+    if not changed:
         raise typer.BadParameter("No setting is given. --help lists the settings.")
     with open_database(url, schema).administration() as administration:
-        administration.reset(destination, *(setting.replace("-", "_") for setting in reset or ()))
-        administration.alter(destination, **settings)
+        if not changed.keys() <= DestinationSettings.__annotations__.keys():
+            administration.reset(destination, *defaults)  # raises an error that lists the settings
+        administration.alter(destination, **cast("DestinationSettings", changed))
         summary = administration.destination(destination)
         grants = administration.grants(destination)
     _show(summary, grants, as_json=as_json)

@@ -28,6 +28,19 @@ def test_a_queue_is_made_changed_shown_and_deleted(jmsql: Command) -> None:
     assert jmsql("destination", "list", "--json").document == []
 
 
+def test_settings_are_reset_and_set_together_or_not_at_all(jmsql: Command) -> None:
+    jmsql("destination", "create", "orders")
+    jmsql("destination", "set", "orders", "--maximum-deliveries", "5", "--history-days", "7")
+    refused = jmsql("destination", "set", "orders", "--reset", "maximum-deliveries", "--expiry-queue", "nowhere")
+    assert (refused.exit_code, "nowhere" in refused.errors) == (3, True)
+    assert jmsql("destination", "set", "orders", "--reset", "destination", "--history-days", "8").exit_code == 3
+    settings = jmsql("destination", "show", "orders", "--json").document["settings"]
+    assert settings == {"maximum_deliveries": 5, "history_days": 7}
+
+    both = ("--reset", "maximum-deliveries", "--reset", "history-days", "--history-days", "9")
+    assert jmsql("destination", "set", "orders", *both, "--json").document["settings"] == {"history_days": 9}
+
+
 def test_destinations_are_listed(jmsql: Command) -> None:
     assert "no destination yet" in jmsql("destination", "list").text
     jmsql("destination", "create", "expired")
