@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import select
 import signal
 import socket
 import sys
@@ -16,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from jmsql.client.process_counters import ProcessCounters
+from jmsql.concurrency.readiness import wait_until_ready
 from jmsql.exceptions import JMSException
 from jmsql.logs import contained_logger
 from jmsql.store.connections.database_url import place_of
@@ -186,7 +186,7 @@ class Child:
     def _is_told_to_stop(self) -> bool:
         """Wait a moment; return whether a signal or the supervisor says to stop."""
         signals = [self._channel, self._stop_signal]
-        told, _, _ = select.select([*signals, self._limit_signal], [], [], self._timings.check_interval)
+        told = wait_until_ready([*signals, self._limit_signal], self._timings.check_interval)
         if self._limit_signal in told:
             self._limit_signal.recv(1)
         return any(signal in told for signal in signals)

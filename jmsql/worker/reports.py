@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import select
 import socket
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from jmsql.concurrency.readiness import wait_until_ready
 from jmsql.store.control.counters import Counts
 from jmsql.values.clock import monotonic
 
@@ -208,10 +208,9 @@ class ReportWriter:
         give_up_at = math.inf
         while not self._send_unsent() and monotonic() < give_up_at:
             if give_up_at < math.inf:
-                select.select([], [self._channel], [], max(0.0, give_up_at - monotonic()))
+                wait_until_ready([], max(0.0, give_up_at - monotonic()), writable=[self._channel])
                 continue
-            told, _, _ = select.select([self._channel, self._stop_signal], [self._channel], [])
-            if told:
+            if wait_until_ready([self._channel, self._stop_signal], None, writable=[self._channel]):
                 give_up_at = monotonic() + self._patience
 
     def send_at_once(self, report: Report) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import select
 import selectors
 import signal
 import socket
@@ -17,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from jmsql.concurrency.readiness import wait_until_ready
 from jmsql.logs import contained_logger
 from jmsql.values.clock import monotonic
 from jmsql.worker.child_process import ChildProcess, ProcessSlot
@@ -183,7 +183,7 @@ class Supervisor:
                 self._ended(key.data)
         for child in [child for child in self._children if child.has_ended]:
             self._selector.unregister(child.channel)
-            while select.select([child.channel], [], [], 0)[0] and child.read_reports():
+            while wait_until_ready([child.channel], 0) and child.read_reports():
                 pass  # the next of its last reports
             self._ended(child)
         # As process 1 of a container, the supervisor inherits processes that handlers have left behind. Nothing else

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import sys
 import termios
 import tty
@@ -21,6 +20,7 @@ from rich.text import Text
 from jmsql.cli.options import Exact, Pattern, Schema, Url, open_database
 from jmsql.cli.output import console, json_text, print_json, shown_number, table, write
 from jmsql.client._sync.link.opening import open_runner
+from jmsql.concurrency.readiness import wait_until_ready
 from jmsql.exceptions import JMSException
 from jmsql.store.administration import overview
 from jmsql.store.administration.diagnosis import NO_LOCK, TOO_LONG
@@ -45,7 +45,7 @@ class Keyboard:
     def wait(self, seconds: float) -> str | None:
         """Wait so long for a key, and return it."""
         descriptors = [] if self._descriptor is None else [self._descriptor]
-        pressed, _, _ = select.select(descriptors, [], [], seconds)
+        pressed = wait_until_ready(descriptors, seconds)
         if self._descriptor is None or not pressed:
             return None
         key = os.read(self._descriptor, 1)

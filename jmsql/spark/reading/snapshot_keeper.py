@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
+import selectors
 import socket
 import sys
 import time
@@ -241,11 +241,13 @@ def _serve(keeper: _Keeper, driver_process: int, path: Path, lock: int | None) -
             if lock is not None:
                 os.close(lock)
             _go_on_alone()
-            while _is_running(driver_process):
-                if select.select([server], [], [], keeper.interval)[0]:
-                    with suppress(OSError):
-                        _plan(keeper, server)
-                keeper.answer()
+            with selectors.DefaultSelector() as selector:
+                selector.register(server, selectors.EVENT_READ)
+                while _is_running(driver_process):
+                    if selector.select(keeper.interval):
+                        with suppress(OSError):
+                            _plan(keeper, server)
+                    keeper.answer()
     finally:
         path.unlink(missing_ok=True)
         path.with_suffix(".lock").unlink(missing_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import selectors
 from collections.abc import Callable, Hashable
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from jmsql.concurrency.readiness import wait_until_ready
 from jmsql.exceptions import JMSException
 from jmsql.store.connections._sync.connecting import make_fit
 from jmsql.store.connections.adaptation import ADAPTERS
@@ -426,10 +426,7 @@ def _is_quiet(connection: Any, returned: float) -> bool:
     """Return whether a connection was in use a moment ago, and the server has not said since that it ends it."""
     if monotonic() - returned > _TRUSTED or connection.closed:
         return False
-    # eventlet and Windows have no `select.poll`; where there is one, `select.select` fails on large descriptors.
-    selector = getattr(selectors, "PollSelector", selectors.SelectSelector)()
-    selector.register(connection.fileno(), selectors.EVENT_READ)
-    return not selector.select(timeout=0)
+    return not wait_until_ready([connection], 0)
 
 
 def _is_unfit(entry: ConnectionPoolEntry) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import psycopg
 
+from jmsql.concurrency.readiness import wait_until_ready
 from jmsql.exceptions import JMSException
 from jmsql.logs import contained_logger
 from jmsql.store.connections.engine import Endpoint
@@ -262,7 +262,7 @@ class Service:
         server, client = self.link.connection.fileno(), self._duties.wake_socket.fileno()
         is_due = self._hear()  # notifications that arrived with earlier answers
         while not is_due:
-            ready, _, _ = select.select([server, client], [], [], max(deadline - monotonic(), 0.0))
+            ready = wait_until_ready([server, client], max(deadline - monotonic(), 0.0))
             is_due = ready != [server] or self._hear() or monotonic() >= deadline
         self._duties.wake_socket.drain()
 

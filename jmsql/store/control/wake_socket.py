@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 
+from jmsql.concurrency.readiness import wait_until_ready
 from jmsql.store.errors import translate
 
 
@@ -40,7 +40,7 @@ class WakeSocket:
 
     def wait(self, seconds: float) -> None:
         """Wait for `wake`, and for nothing else."""
-        select.select([self._receiver], [], [], seconds)
+        wait_until_ready([self._receiver], seconds)
         self.drain()
 
     def close(self) -> None:

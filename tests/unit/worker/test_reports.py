@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from jmsql.worker.reports import HandlerCounters, Progress, Report, ReportReader, ReportWriter
+from tests.descriptors import large_socketpair
 
 
 def test_a_supervisor_that_does_not_read_holds_nothing_up_and_reads_whole_reports_later() -> None:
@@ -37,9 +38,9 @@ def test_a_supervisor_that_does_not_read_holds_nothing_up_and_reads_whole_report
 class Lifeline:
     """A process's ends of its sockets, and those of its supervisor, which does not read."""
 
-    def __init__(self) -> None:
-        self.sender, self.receiver = socket.socketpair()
-        self.stop, self.stop_signal = socket.socketpair()
+    def __init__(self, create_pair: Callable[[], tuple[socket.socket, socket.socket]]) -> None:
+        self.sender, self.receiver = create_pair()
+        self.stop, self.stop_signal = create_pair()
         self.writer = ReportWriter(self.sender, self.stop_signal, 0.05)
         while not self._is_full():
             pass
@@ -61,9 +62,9 @@ class Lifeline:
             end.close()
 
 
-@pytest.fixture
-def lifeline() -> Iterator[Lifeline]:
-    lifeline = Lifeline()
+@pytest.fixture(params=[socket.socketpair, large_socketpair])
+def lifeline(request: pytest.FixtureRequest) -> Iterator[Lifeline]:
+    lifeline = Lifeline(request.param)
     yield lifeline
     lifeline.close()
 

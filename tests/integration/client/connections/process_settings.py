@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import select
 import traceback
 from collections.abc import Callable
@@ -21,6 +22,7 @@ import jmsql.asyncio as aio
 from jmsql.admin import Administration
 from jmsql.testing import FAST_TIMINGS
 from jmsql.worker import Application
+from tests.descriptors import LARGE_DESCRIPTOR, allow_descriptors
 
 QUEUE = jmsql.Queue("orders")
 
@@ -75,9 +77,17 @@ def no_poll() -> None:
     del select.poll
 
 
+def many_descriptors() -> None:
+    """More descriptors than `select.select` takes."""
+    allow_descriptors()
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    while os.dup(nowhere) < LARGE_DESCRIPTOR:
+        pass
+
+
 SETTINGS: dict[str, Callable[[], None]] = {
     setting.__name__: setting
-    for setting in (adapters, json_functions, listeners_for_pools, listeners_for_engines, no_poll)
+    for setting in (adapters, json_functions, listeners_for_pools, listeners_for_engines, no_poll, many_descriptors)
 }
 
 
