@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from typing import Any
 
 import pytest
 
-from jmsql import ConnectionFactory, JMSException, Queue, RedeliveryPolicy
+from jmsql import ConnectionFactory, JMSException, Message, Queue, RedeliveryPolicy
 from jmsql.testing import wait_for
 from jmsql.worker import Application, HandlerCall, Reject, RetryAfter, WorkerTimings
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
@@ -163,6 +164,39 @@ async def test_in_an_application_of_its_own_a_lost_thread_ends_the_block(
     assert count == 1
     assert "TimeoutError: The handler has taken longer" in error
     ends.append(True)
+
+
+@pytest.mark.parametrize("options", [{}, {"transacted": False}, {"chunk": 2}], ids=str)
+async def test_a_thread_that_ends_late_takes_no_message_while_its_dead_letter_hook_runs(
+    jmsql_factory: ConnectionFactory, options: dict[str, Any]
+) -> None:
+    application = Application(jmsql_factory)
+    begun: list[threading.Thread] = []
+    may_end = threading.Event()
+
+    def run_on(message: Message, error: BaseException) -> None:
+        send(jmsql_factory, "orders", "next")
+        may_end.set()
+        wait_for(lambda: len(begun) == 2 or not begun[0].is_alive(), PATIENCE)
+
+    def handle(body: str | list[str]) -> None:
+        begun.append(threading.current_thread())
+        if body in ("slow", ["slow"]):
+            may_end.wait(PATIENCE)
+
+    def handle_one(body: str) -> None:
+        handle(body)
+
+    def handle_several(body: list[str]) -> None:
+        handle(body)
+
+    application.listener(
+        "orders", timeout=0.2, redelivery=RedeliveryPolicy(maximum_deliveries=1), on_dead_letter=run_on, **options
+    )(handle_several if "chunk" in options else handle_one)
+    async with application.running(timings=WorkerTimings(cancel_timeout=0.2)):
+        send(jmsql_factory, "orders", "slow")
+        await until(lambda: len(begun) == 2)
+    assert begun[0] is not begun[1]
 
 
 @pytest.mark.parametrize("is_async", [False, True])

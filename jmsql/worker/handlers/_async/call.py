@@ -224,7 +224,7 @@ class HandlerCall(AnyCall):
         error.__traceback__ = from_application(error.__traceback__)
         verdict = self.verdict = self._verdict(error)
         self.outcome = _outcome_of(verdict)
-        if self.deadline is None or not self.deadline.is_abandoned:
+        if not self.is_abandoned:
             # In the handler's context, so that a handler of the log knows an error that `around` has seen there.
             (self._context or copy_context()).run(self._tell_failure, verdict)
             if self.listener.keep_result is not None and not self._is_cancelled:
@@ -235,6 +235,11 @@ class HandlerCall(AnyCall):
             self.session.pop_dead_letter()  # as there is none
         else:
             await self.call_dead_letter_hooks()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """True if a watcher settles the message, and closes the session: the handler's thread did not end in time."""
+        return self.deadline is not None and self.deadline.is_abandoned
 
     def _verdict(self, error: BaseException) -> BaseException:
         """Return the error that the session gets."""

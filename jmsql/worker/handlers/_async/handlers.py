@@ -52,7 +52,8 @@ logger = contained_logger("jmsql.worker")
 #
 # 1. A message that has failed is released before the task takes another one. If the server cannot be told, `_settle`
 #    tries again until it can, or the session closes.
-# 2. A lost thread takes no further message: `is_lost` is set before its successor opens.
+# 2. A lost thread takes no further message. Its call tells it that a watcher has settled the message, which may still
+#    call dead-letter hooks then. So it leaves the session's close to the watcher, too.
 # 3. Nothing is claimed after `stop_receiving`: the connection is stopped first, then claims ahead are released, then
 #    the tasks are told.
 #
@@ -229,7 +230,8 @@ class HandlerTask:
         else:
             # The thread may have gone on to its next message meanwhile, which this deadline must not end.
             is_late = self.handling is handling and self.handling.expire(self._timings.cancel_timeout)
-            if is_late and not self.has_ended:
+            # A lost thread that has ended meanwhile is replaced as well, unless it had to stop or has failed.
+            if is_late and not (self.has_ended and (self._is_stopping or self.failure is not None)):
                 self._on_lost(self, deadline.error)
 
     def replace_process(self, error: Exception) -> None:
@@ -251,7 +253,8 @@ class HandlerTask:
     async def _run(self) -> None:
         try:
             while not (self._is_stopping or self.is_lost):
-                await self._handle_next()
+                if not await self._handle_next():
+                    return
             await self._close()
         except BaseException as error:
             is_failure = isinstance(error, Exception) or not self._is_stopping
@@ -301,11 +304,11 @@ class HandlerTask:
             await self._pause(self._timings.reconnect_pause)
             self._has_failed_to_receive = False
 
-    async def _handle_next(self) -> None:
-        """Wait for a message, and handle it."""
+    async def _handle_next(self) -> bool:
+        """Wait for a message, and handle it; return False if a watcher has given up the call, and the thread."""
         message = await self._receive()
         if message is None:
-            return
+            return True
         self._has_handled = True
         if self._quota is not None:
             self._quota.take()
@@ -316,8 +319,11 @@ class HandlerTask:
             self.handling = None
             self.counters.ended(handling.seconds, handling.outcome)
         if error is not None:
+            if handling.is_abandoned:
+                return False
             await self._pause(self._timings.failure_pause)
             await self._settle(handling)
+        return True
 
     async def _settle(self, handling: HandlerCall) -> None:
         """Release the message of a call that has failed, if the server could not be told before."""
@@ -377,17 +383,17 @@ class ChunkTask(HandlerTask):
         self._is_cut_off = True
         return await super().cut_off()
 
-    async def _handle_next(self) -> None:
+    async def _handle_next(self) -> bool:
         if self._is_used_up:
             await self._stopped.wait(0, None)
-            return
+            return True
         messages = await self._receive_chunk()
         if self._quota is not None:
             for _ in messages:
                 self._quota.take()
-        if messages:
-            await self._handle_chunk(messages)
+        is_whole = await self._handle_chunk(messages)
         self._has_received = False
+        return is_whole
 
     async def _receive_chunk(self) -> list[Message]:
         """Wait for a message, and then for more; the listener's other tasks wait meanwhile."""
@@ -421,8 +427,10 @@ class ChunkTask(HandlerTask):
             await self._pause_after(error)
             return []
 
-    async def _handle_chunk(self, messages: list[Message]) -> None:
-        chunk, parts, was_called, has_failed = self._session.chunk, deque([messages]), False, False
+    async def _handle_chunk(self, messages: list[Message]) -> bool:
+        """Handle messages, in parts if that fails; return False as `_handle_next` does."""
+        chunk, was_called, has_failed = self._session.chunk, False, False
+        parts = deque([messages] if messages else [])
         while parts and not self.is_lost:
             if self._is_cut_off and was_called:
                 break  # The handler has seen all of them: closing the session counts that, also if it has begun.
@@ -443,6 +451,8 @@ class ChunkTask(HandlerTask):
                 self.counters.ended(handling.seconds, handling.outcome, handling.settled)
             if error is None or self.is_lost:
                 continue
+            if handling.is_abandoned:
+                return False
             has_failed = True
             left = chunk.holds(part)
             if len(left) > 1 and handling.verdict is not None and handling.is_divided(handling.verdict):
@@ -460,6 +470,7 @@ class ChunkTask(HandlerTask):
             await chunk.put_back_groups([message for message in part if message not in held])
         if has_failed:
             await self._pause(self._timings.failure_pause)
+        return True
 
     async def _is_claimed(self) -> bool:
         """Tell whether the chunk is still this process's, once the server can be asked; False as well at the end."""
