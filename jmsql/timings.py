@@ -165,7 +165,8 @@ class InternalTimings(Timings):
     """The pause before it tries again to move messages that are due and locked."""
 
     schedule_interval: float = 60.0
-    """How often a client that receives, or does the maintenance, looks for schedules where none is due sooner."""
+    """How often a client that has or had a consumer, or does the maintenance, looks for schedules where none is due
+    sooner."""
 
     listening_duration: float = 1.0
     """For how long a client that has just connected listens, before it ceases to if it receives nothing."""

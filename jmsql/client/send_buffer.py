@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 # into another table. Each destination gets its messages in the order of the sends.
 #
 # A batch is inserted when 500 messages or 4 MiB are collected, before anything that must see it, or with the commit.
-# Fewer than 50 messages for queues travel in the exchange of the commit itself (`can_go_with_commit`). More are copied,
-# which a pipeline cannot do, and a topic's subscriptions have to be known before (decision 41).
+# Fewer than 50 messages for queues, all without conditions, travel in the exchange of the commit itself
+# (`can_go_with_commit`). More are copied, which a pipeline cannot do, and a topic's subscriptions have to be known
+# before (decision 41).
 
 
 _MOST_MESSAGES = 500
@@ -164,7 +165,7 @@ class SendBuffer:
 
     @property
     def can_go_with_commit(self) -> bool:
-        """True if the messages can be inserted together with the commit: few, and all of them for queues."""
+        """True if the messages can be inserted together with the commit: few, all for queues, and no conditions."""
         return (
             self._count < FEWEST_COPIED
             and self._conditional is None

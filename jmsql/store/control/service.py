@@ -50,7 +50,8 @@ _ATTENTION = 2.0
 # - Others wait for what `_urgent` duties do. An error that one of them raises ends the connection, since nobody could
 #   rely on it. Two refusals are only logged and tried again: of an announcement, and of a lock for a notification.
 # - The `_postponable` duties can wait: a full disk, a lock or a deadlock may prevent them for now. The client lives,
-#   and keeps its claims. Each knows when to try again, and one that fails holds up no other.
+#   and keeps its claims. Each knows when to try again, and one that fails so holds up no other. An error that is
+#   neither PostgreSQL's nor a JMSException ends the connection here, too.
 # - A notification wakes its consumers before any duty runs, since they wait for it.
 
 

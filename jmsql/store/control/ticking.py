@@ -1,4 +1,4 @@
-"""The duty to send due messages of schedules, for each client that receives or does the maintenance."""
+"""The duty to send due messages of schedules, for each client that has or had a consumer, or does the maintenance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Ticking:
     and have nothing to take back. So there is no leader whose death or freezing holds a tick up.
 
     Args:
-        takes_part: Returns whether the client has received, or does the maintenance.
+        takes_part: Returns whether the client has or had a consumer, or does the maintenance.
         interval: Seconds between two looks where nothing is due: a schedule that was made without a notification is
             found then, and a change of the server's clock.
         is_possible: False where the role may not send their messages.

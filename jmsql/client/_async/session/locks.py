@@ -1,4 +1,4 @@
-"""How messages come to a transacted session: they are locked, and deleted before the commit."""
+"""How messages come to a transacted session: they are locked, or claimed, and deleted with the commit at the latest."""
 
 from __future__ import annotations
 
@@ -203,13 +203,14 @@ class LockScan:
 
 
 class Locks(Delivery):
-    """For transactions: messages are locked when they are fetched, and deleted before the commit.
+    """For transactions: messages are locked or claimed as they are fetched, and deleted with the commit at the latest.
 
-    Messages that were fetched and not delivered by the end of the transaction are unlocked. Where there is a redelivery
-    policy, deliveries are recorded before they are made: if the client dies, they count. Before the transaction begins
-    the messages are claimed (`TransactionClaims`), which records their first deliveries; in an open transaction they
-    are locked, and recorded on another connection. First deliveries are recorded together, since most succeed; a
-    message that was delivered before is recorded by itself, so that it alone is blamed if its delivery fails again.
+    Messages that were fetched and not delivered by the end of the transaction are unlocked, or their claims released.
+    Where there is a redelivery policy, deliveries are recorded before they are made: if the client dies, they count.
+    Before the transaction begins the messages are claimed (`TransactionClaims`), which records their first deliveries;
+    in an open transaction they are locked, and recorded on another connection. First deliveries are recorded together,
+    since most succeed; a message that was delivered before is recorded by itself, so that it alone is blamed if its
+    delivery fails again.
 
     Before each of the application's statements, the delivered messages are deleted, so that a rollback to a savepoint
     brings back those that were delivered since. Where the text of a statement does not tell which savepoint it rolls

@@ -53,7 +53,8 @@ class Claims(Delivery):
 
     Messages are claimed in batches, and deleted when they are acknowledged, if the claim still holds by then. If the
     client dies, the whole batch counts as delivered. Where there is a redelivery policy, a message that was delivered
-    before is claimed for itself, so that it alone is blamed if its delivery fails once more.
+    before is claimed for itself, so that it alone is blamed if its delivery fails once more. With a visibility timeout,
+    or a policy of one delivery, each message is claimed for itself.
 
     A client that was suspended, or cut off, may have been taken for dead, and its claims given to others. While that is
     possible, it asks the server before it claims messages, or delivers claimed ones.

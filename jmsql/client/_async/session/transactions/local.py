@@ -374,7 +374,8 @@ class _TransactedEndings(ClientEndings):
 class LocalTransaction(OwnTransaction):
     """The session's messages are collected, inserted together, and sent by the commit.
 
-    Received messages are locked, and deleted with the commit.
+    Received messages are locked, or claimed where a policy counts deliveries, and deleted with the commit, or before
+    the application's next statement in the transaction.
 
     Args:
         state: The session's.

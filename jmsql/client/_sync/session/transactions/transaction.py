@@ -48,7 +48,8 @@ T = TypeVar("T")
 # way is a method here, so that sessions, consumers and producers need not ask for the mode.
 #
 # - `NoTransaction` (AUTO, CLIENT, DUPS_OK): sends take effect at once, received messages are dequeued or claimed.
-# - `LocalTransaction` (TRANSACTED): sends are collected, received messages are locked, and the commit ends both.
+# - `LocalTransaction` (TRANSACTED): sends are collected, received messages are locked or claimed, and the commit ends
+#   both.
 # - `HandlerTransaction` (a worker's session): the same, but the handler's message is claimed, and others are claimed
 #   ahead.
 # - `GlobalTransaction` (XA): a `LocalTransaction` that ends in two phases.
