@@ -11,6 +11,7 @@ from jmsql import Queue
 from jmsql.admin import BoundedCount, Cancellation, Place, ScheduleSummary
 from jmsql.console.access import Visitor
 from jmsql.console.database import Database
+from jmsql.console.problems import has_unknown_outcome
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.logs import contained_logger
 from jmsql.public_names import set_module
@@ -40,9 +41,9 @@ MESSAGE_ACTIONS = ("retry", "deliver", "move", "purge")
 class ActionRecord(NamedTuple):
     """An action, for the log and for `on_action`.
 
-    `number` is how many messages it has changed. `outcome` is "done", "unfinished" if it would have taken too long, or
-    why it was refused. `chosen` is None where all messages of the selector, the state and the cause were chosen that
-    were there.
+    `number` is how many messages it has changed. `outcome` is "done", "unfinished" if it would have taken too long,
+    "unknown: …" if the connection was lost, or why it was refused. `chosen` is None where all messages of the
+    selector, the state and the cause were chosen that were there.
     """
 
     at: datetime
@@ -167,7 +168,7 @@ class Actions:
                 unfinished = self._walk(action, look.queue_id, choice, change)
             outcome = "unfinished" if unfinished else "done"
         except JMSException as error:
-            outcome = f"refused: {error}"
+            outcome = _failed(error)
             raise
         finally:
             name = action if target is None else f"{action} to {target}"
@@ -343,7 +344,12 @@ class _Noted:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self._note("done" if error is None else f"refused: {error}", self.message_ids)
+        self._note("done" if error is None else _failed(error), self.message_ids)
+
+
+def _failed(error: BaseException) -> str:
+    is_unknown = isinstance(error, JMSException) and has_unknown_outcome(error)
+    return f"unknown: {error}" if is_unknown else f"refused: {error}"
 
 
 def _required_name(name: str | None) -> str:

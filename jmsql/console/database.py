@@ -15,7 +15,7 @@ from jmsql.client._sync.link.opening import default_url, open_runner
 from jmsql.exceptions import IllegalStateException, JMSException, ResourceAllocationException
 from jmsql.store.administration import looks
 from jmsql.store.administration.diagnosis import clock_skew
-from jmsql.store.errors import is_connection_lost
+from jmsql.store.errors import is_connection_lost, jms_errors
 from jmsql.store.saying import Saying
 from jmsql.store.statement import Query, Steps
 from jmsql.store.wire._sync.runner import PsycopgRunner
@@ -89,10 +89,11 @@ class Database:
         """Lend a context, whose sends are committed together at the end.
 
         Raises:
-            JMSException: The database cannot be reached.
+            JMSException: The database cannot be reached, or the commit has failed.
         """
         with (
             self.runner() as runner,
+            jms_errors("committing"),
             runner.connection.transaction(),
             enlist(runner.connection, schema=self._factory.schema) as context,
         ):

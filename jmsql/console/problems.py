@@ -13,6 +13,10 @@ from jmsql.store.errors import is_connection_lost
 _SHOWN = 3
 _INVALID = "22"
 """The class of the SQLSTATEs that say that a value is wrong."""
+_CONNECTION = "08"
+"""The class of the SQLSTATEs that say that there is no connection, or none any more."""
+_NOT_CONNECTED = {"08001", "08004"}
+"""The codes of connections that could not be made."""
 
 
 class Problem(NamedTuple):
@@ -36,14 +40,23 @@ def explain(database: Database, error: JMSException, *, is_form: bool = False) -
         return Problem(503, "That took too long", f"{error}\nSee what keeps the server busy, then try again.")
     if code.startswith(_INVALID):
         return Problem(400, "That cannot be understood", str(error))
+    if is_form and has_unknown_outcome(error):
+        advice = "It may have been done, or a part of it. See whether it was, before you do it again."
+        return Problem(503, "The outcome is not known", f"{error}\n{advice}")
     if is_form:
         return Problem(409, "Not done", f"{error}\nNothing more was done. Go back, and choose again.")
-    if code.startswith("08") or is_connection_lost(error):
+    if code.startswith(_CONNECTION) or is_connection_lost(error):
         advice = "Check that PostgreSQL runs and can be reached, then try again."
         return Problem(503, "The database does not answer", f"{error}\n{advice}")
     if isinstance(error, ResourceAllocationException):
         return Problem(503, "Too much at once", f"{error}")
     return Problem(503, "The database refuses", f"{error}")
+
+
+def has_unknown_outcome(error: JMSException) -> bool:
+    """Tell whether an action that has failed with an error may have been done: its connection was lost."""
+    code = error.error_code or ""
+    return code not in _NOT_CONNECTED and (code.startswith(_CONNECTION) or is_connection_lost(error))
 
 
 def _held_by(database: Database) -> str:

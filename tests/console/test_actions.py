@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import LiteralString
 from urllib.parse import urlencode
 
 import psycopg
@@ -18,7 +19,9 @@ import sqlalchemy
 import jmsql
 from jmsql.admin import Administration
 from jmsql.console import ActionRecord, actions
+from jmsql.console.problems import has_unknown_outcome
 from jmsql.store.administration import looks
+from jmsql.store.errors import translate
 from jmsql.testing import receive_all
 from tests.console.http import Browsing, message_paths
 from tests.console.serving import Served
@@ -387,6 +390,65 @@ def test_text_is_sent_to_a_queue_and_to_the_subscriptions_of_a_topic(
         assert [each.get_body(str) for each in receive_all(consumer, timeout=5)] == ["9"]
     path = f"{console.find('orders')}/send"
     assert console.post(path, [*console.form(path), ("text", "x"), ("priority", "10")]).status == 409
+
+
+@contextmanager
+def at_each_commit(url: str, event: LiteralString, action: LiteralString) -> Iterator[None]:
+    """Have the server do this as a transaction commits that has inserted or deleted a message."""
+    with psycopg.connect(url, autocommit=True) as database:
+        database.execute(
+            "create function public.at_commit() returns trigger language plpgsql "
+            f"as $$begin {action}; return null; end$$"
+        )
+        database.execute(
+            f"create constraint trigger at_commit after {event} on jmsql_internal.message "
+            "deferrable initially deferred for each row execute function public.at_commit()"
+        )
+        try:
+            yield
+        finally:
+            database.execute("drop function public.at_commit cascade")
+
+
+@pytest.mark.parametrize(
+    ("action", "status", "title", "outcome"),
+    [
+        ("raise exception 'not today'", 409, "Not done", "refused: "),
+        ("perform pg_terminate_backend(pg_backend_pid())", 503, "The outcome is not known", "unknown: "),
+    ],
+    ids=["refused", "cut"],
+)
+@pytest.mark.parametrize(("form", "event"), [("send", "insert"), ("purge", "delete")])
+def test_commit_that_fails_is_explained(
+    serve: Serve,
+    jmsql_factory: jmsql.ConnectionFactory,
+    jmsql_clean_url: str,
+    *,
+    form: str,
+    event: LiteralString,
+    action: LiteralString,
+    status: int,
+    title: str,
+    outcome: str,
+) -> None:
+    records: list[ActionRecord] = []
+    console = Browsing(serve(on_action=records.append))
+    send(jmsql_factory, "orders", "one")
+    path = f"{console.find('orders')}/{form}"
+    fields = [*console.form(path), ("text", "two"), ("priority", "4"), ("jms_type", "")]
+    with at_each_commit(jmsql_clean_url, event, action):
+        answer = console.post(path, fields)
+    assert (answer.status, title in answer.text) == (status, True)
+    assert ("Nothing more was done" in answer.text) == (status == 409)
+    [record] = records
+    assert record.outcome.startswith(outcome)
+    assert texts(jmsql_factory, "orders") == ["one"]
+
+
+def test_outcome_is_known_where_the_connection_could_not_be_made() -> None:
+    error = translate(psycopg.OperationalError("connection failed: Connection refused"), "connecting")
+    assert error.error_code == "08001"
+    assert not has_unknown_outcome(error)
 
 
 def test_subscription_is_deleted_if_its_name_is_repeated(
