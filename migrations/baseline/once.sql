@@ -295,6 +295,45 @@ $$;
 comment on function jmsql_internal.note_sent(jmsql_internal.admission) is
     'Notes where the messages are that the transaction has sent with a key.';
 
+create function jmsql_internal.keep_known_ids(asked jmsql_internal.admission, numbers integer[]) returns text[]
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off
+    set jit = off
+as $$
+declare
+    answers text[];
+begin
+    with message as (
+        select * from unnest(asked.message_ids, asked.deduplication_ids, asked.coalesce_keys, asked.replacing,
+                             asked.outcomes, asked.known_ids, numbers)
+             with ordinality as s (own_id, id, key, is_replacing, outcome, known_id, number, position)
+    ), sent as (  -- of a batch: the last that replaces others, or else the first
+        select s.number, s.key,
+               (array_agg(s.own_id order by s.is_sent desc, case when s.is_sent then -s.position else s.position end))[1] as own_id
+        from (select m.*, m.outcome = 0 or m.is_replacing as is_sent from message m
+              where m.key is not null and (m.outcome = 0 or m.outcome = 2 and m.known_id is null)) s
+        group by s.number, s.key
+    ), unsent as (
+        select m.number, m.id, m.own_id, coalesce(m.known_id::uuid, s.own_id) as known_id
+        from message m left join sent s on s.number = m.number and s.key = m.key
+        where m.id is not null and m.key is not null and m.outcome <> 1
+          and coalesce(m.known_id::uuid, s.own_id) <> m.own_id
+    ), noted as (
+        update jmsql_internal.deduplication d set jms_message_id = u.known_id
+        from unsent u
+        where d.destination_id = u.number and d.deduplication_id = u.id and d.jms_message_id = u.own_id
+    )
+    select array_agg(coalesce(u.known_id::text, m.known_id) order by m.position) into answers
+    from message m left join unsent u on m.outcome = 1 and u.number = m.number and u.id = m.id and u.own_id::text = m.known_id;
+    return answers;
+end
+$$;
+comment on function jmsql_internal.keep_known_ids(jmsql_internal.admission, integer[]) is
+    'Notes for the ids of messages that are not sent, since another of their key waits, the identifier of that one, and '
+    'returns the identifiers that are known.';
+
 create function jmsql_internal.admit() returns trigger
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -382,6 +421,10 @@ begin
         new.known_priorities[each.position] := answer.known_priority;
         new.known_sequences[each.position] := answer.known_sequence;
     end loop;
+    if exists (select from unnest(new.deduplication_ids, new.coalesce_keys) as s (id, key)
+               where s.id is not null and s.key is not null) then
+        new.known_ids := jmsql_internal.keep_known_ids(new, numbers);
+    end if;
     return new;
 end
 $$;

@@ -168,11 +168,13 @@ class ConditionalSends:
             is_admitted = id(message) in self._admitted
             if message.outcome is Outcome.DUPLICATE and is_admitted and known_id == message.jms_message_id:
                 # A queue of the batch was deleted after the admission, so nothing was inserted, and this is the next
-                # attempt in the same transaction. The id that it finds is its own.
-                message.outcome = Outcome.SENT
-            elif message.outcome is Outcome.SENT:
+                # attempt in the same transaction. The id that it finds is its own, and so is its key.
+                message.outcome = Outcome.SENT if message.conditions.coalesce is None else Outcome.COALESCED
+                message.known_id = None if message.outcome is Outcome.COALESCED else known_id
+            else:
+                message.known_id = message.jms_message_id if message.outcome is Outcome.SENT else known_id
+            if message.outcome is not Outcome.DUPLICATE:
                 self._admitted.add(id(message))
-            message.known_id = message.jms_message_id if message.outcome is Outcome.SENT else known_id
             if priority is not None and sequence is not None:  # until the commit, others pass over it or its place
                 self.locked.append(MessageKey(queue_id, priority, sequence))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 import jmsql
 from jmsql import (
@@ -180,6 +182,43 @@ def test_a_duplicate_of_a_batch_does_not_stand_for_others(connection: Connection
         producer.send(message)
     sender.commit()
     assert texts(connection) == ["zero", "two"]
+
+
+def test_an_id_of_a_coalesced_message_stands_for_the_one_that_waits(connection: Connection, server: Server) -> None:
+    first = send(connection, "one")
+    assert send(connection, "two", deduplication_id="a") == first
+    assert jmsql.send(connection, "customers", "three", deduplication_id="a") == first
+    by_sql = "select jmsql.send('customers', 'four', jsonb_build_object('JMS_jmsql_DeduplicationID', %s::text) || %s)"
+    for key in ({"JMS_jmsql_Coalesce": KEY}, {}):
+        assert server.rows(by_sql, "b", Jsonb(key)) == [(first,)]
+    assert texts(connection) == ["one"]
+    assert send(connection, "five", deduplication_id="a") == first, "it was handled"
+
+
+@pytest.mark.parametrize("ids", ["abc", "aba", "-bc", "a-c"])
+@pytest.mark.parametrize("waits", [False, True], ids=["none waits", "one waits"])
+def test_ids_of_a_batch_stand_for_messages_that_are_sent(
+    connection: Connection, sender: Session, server: Server, waits: bool, ids: str
+) -> None:
+    cases = {
+        f"customers-{place}": bodies for place, bodies in enumerate(itertools.product(["first", "latest"], repeat=3))
+    }
+    known = {queue: [jmsql.send(connection, queue, "before", coalesce=KEY)] if waits else [] for queue in cases}
+    producer = sender.create_producer(None)
+    for queue, bodies in cases.items():
+        for identifier, body in zip(ids, bodies, strict=True):
+            message = sender.create_text_message(body)
+            message.properties.update({"JMS_jmsql_Coalesce": KEY, "JMS_jmsql_CoalesceBody": body})
+            if identifier != "-":
+                message.properties["JMS_jmsql_DeduplicationID"] = identifier
+            producer.send(message, destination=jmsql.Queue(queue))
+    sender.commit()
+    for queue, bodies in cases.items():
+        with sender.create_browser(sender.create_queue(queue)) as browser:
+            (waiting,) = browser
+        for identifier in set(ids) - {"-"}:
+            found = jmsql.send(connection, queue, "again", deduplication_id=identifier)
+            assert found in [waiting.jms_message_id, *known[queue]], (bodies, identifier)
 
 
 @pytest.mark.usefixtures("maintenance_suspended")

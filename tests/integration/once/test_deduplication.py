@@ -259,6 +259,30 @@ def test_a_queue_deleted_between_admission_and_insertion_loses_no_message_with_a
     assert [texts(connection, queue) for queue in ("orders", "others")] == [["first"], ["first"]]
 
 
+@pytest.mark.parametrize("ids", ["-b", "a-", "ab"])
+@pytest.mark.parametrize("body", ["first", "latest"])
+def test_a_queue_deleted_between_admission_and_insertion_leaves_ids_with_keys_that_were_sent(
+    connection: Connection, server: Server, others_deleted_once: DeleteOnce, ids: str, body: str
+) -> None:
+    others_deleted_once()
+    with connection.create_session(transacted=True) as session:
+        producer = session.create_producer(None)
+        for identifier, text in zip(ids, ("first", "latest"), strict=True):
+            for queue in ("orders", "others"):
+                message = session.create_text_message(text)
+                message.properties.update({"JMS_jmsql_Coalesce": "order 5", "JMS_jmsql_CoalesceBody": body})
+                if identifier != "-":
+                    message.properties[ID] = identifier
+                producer.send(message, destination=jmsql.Queue(queue))
+        session.commit()
+    for queue in ("orders", "others"):
+        with connection.create_session() as session, session.create_browser(session.create_queue(queue)) as browser:
+            (waiting,) = browser
+        assert waiting.get_body(str) == body
+        for identifier in set(ids) - {"-"}:
+            assert jmsql.send(connection, queue, "again", deduplication_id=identifier) == waiting.jms_message_id
+
+
 @pytest.mark.parametrize("transacted", [True, False])
 def test_an_id_that_another_sender_has_got_between_two_attempts_is_sent_once(
     connection: Connection,
