@@ -242,10 +242,12 @@ class Dispatcher:
         try:
             while await self._deliver_loaded():
                 pass
-            await self._transaction.paused()
+            async with state.lock:  # a consumer that another thread closes acknowledges, too
+                await self._transaction.paused()
         except JMSException as error:
             await self._failed(error)
-            await self._transaction.handled(failure_of(f"The message could not be acknowledged: {error}"))
+            async with state.lock:
+                await self._transaction.handled(failure_of(f"The message could not be acknowledged: {error}"))
         finally:
             state.call_in(None)
             try:

@@ -243,10 +243,12 @@ class Dispatcher:
         try:
             while self._deliver_loaded():
                 pass
-            self._transaction.paused()
+            with state.lock:  # a consumer that another thread closes acknowledges, too
+                self._transaction.paused()
         except JMSException as error:
             self._failed(error)
-            self._transaction.handled(failure_of(f"The message could not be acknowledged: {error}"))
+            with state.lock:
+                self._transaction.handled(failure_of(f"The message could not be acknowledged: {error}"))
         finally:
             state.call_in(None)
             try:

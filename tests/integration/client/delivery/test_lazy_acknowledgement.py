@@ -20,6 +20,8 @@ from jmsql import (
     Topic,
 )
 from jmsql.testing import FAST_TIMINGS, wait_for
+from tests.background import Background
+from tests.integration.client.connections.server_session_pools import OneSession
 from tests.integration.client.server import SESSIONS, Server
 from tests.slowness import scaled
 from tests.texts import receive_texts, send_texts
@@ -127,6 +129,29 @@ class TestAtOnce:
         assert receive_texts(second, 1) == ["b"]
         first.close()
         assert left(server) == ["c"]
+
+    def test_once_when_a_server_session_has_run_and_a_consumer_closes_meanwhile(
+        self, never: Connection, others: Session, queue: Queue, server: Server, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        session = lazy(never)
+        consumer = session.create_consumer("another")
+        heard: list[Message] = []
+        session.message_listener = heard.append
+        pool = OneSession(session)
+        send_texts(others, queue, "a")
+        with never.create_connection_consumer(queue, None, pool, 1):
+            assert pool.started.acquire(timeout=PATIENCE)
+            with server.transaction():
+                server.rows("lock table jmsql_internal.delivery in share row exclusive mode")
+                running = Background(session.run)
+                server.wait_until_a_session_waits()
+                closing = Background(consumer.close)
+                closing.wait_until_it_waits()
+            running.result()
+            closing.result()
+        assert len(heard) == 1
+        assert left(server) == []
+        assert "could not settle" not in caplog.text
 
     @pytest.mark.parametrize("shared", [False, True])
     def test_before_a_subscription_ends(self, never: Connection, others: Session, server: Server, shared: bool) -> None:
