@@ -107,7 +107,7 @@ class MessageNotWriteableException(JMSException):
 
 @set_module("jmsql")
 class ResourceAllocationException(JMSException):
-    """The server lacks a resource: it is down, full, or out of connections."""
+    """A resource is lacking: the server is down, full, or out of connections, or the process is out of threads."""
 
 
 @set_module("jmsql")

@@ -19,6 +19,7 @@ from jmsql.concurrency.functions import (
     refuse_generator_function,
 )
 from jmsql.concurrency.interruptible_call import InterruptibleCall
+from jmsql.exceptions import ResourceAllocationException
 
 __all__ = [
     "BackgroundTask",
@@ -46,6 +47,7 @@ __all__ = [
     "opened_in_thread",
     "owning_loop",
     "sleep",
+    "start_thread",
     "taken_within",
     "try_acquire",
 ]
@@ -170,6 +172,21 @@ def is_over() -> Callable[[], bool]:
     return lambda: False
 
 
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread.
+
+    Raises:
+        ResourceAllocationException: The system lets the process have no further thread.
+    """
+    try:
+        threading.Thread.start(thread)
+    except RuntimeError as error:
+        raise ResourceAllocationException(
+            f"The thread {thread.name} could not be started: {error}. Raise the limit of threads (ulimit -u, or "
+            "pids.max of the container), or use fewer connections, sessions and listeners in this process."
+        ) from error
+
+
 class BackgroundTask(threading.Thread):
     """A thread that does not keep the process alive.
 
@@ -180,6 +197,14 @@ class BackgroundTask(threading.Thread):
 
     def __init__(self, run: Callable[[], object], name: str) -> None:
         super().__init__(target=run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to run.
+
+        Raises:
+            ResourceAllocationException: The system lets the process have no further thread.
+        """
+        start_thread(self)
 
     @property
     def identity(self) -> object:

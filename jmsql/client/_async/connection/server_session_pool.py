@@ -26,8 +26,8 @@ logger = contained_logger("jmsql")
 
 
 # `_changed` guards `_idle` and `_in_use`. A session is in one of the two from the beginning to `close`: handed out, it
-# counts as in use until `_run_session` has ended. `_running` has the threads or tasks of running listeners, so that a
-# listener that closes the pool does not wait for itself.
+# counts as in use until `_run_session` has ended, or could not begin. `_running` has the threads or tasks of running
+# listeners, so that a listener that closes the pool does not wait for itself.
 
 
 @set_module("jmsql.asyncio.connection_consumers")
@@ -124,8 +124,12 @@ class TaskServerSessionPool:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._size}{' closed' if self._closed else ''}>"
 
-    def _run(self, server_session: _TaskServerSession) -> None:
-        BackgroundTask(partial(self._run_session, server_session), "jmsql-server-session").start()
+    async def _run(self, server_session: _TaskServerSession) -> None:
+        try:
+            BackgroundTask(partial(self._run_session, server_session), "jmsql-server-session").start()
+        except JMSException:
+            await self._hand_back(server_session)
+            raise
 
     async def _run_session(self, server_session: _TaskServerSession) -> None:
         session = server_session.session
@@ -139,20 +143,33 @@ class TaskServerSessionPool:
                 await self._connection.tell_exception_listener(error)
         finally:
             self._running.discard(current())
-            if self._closed:
-                await session.close()
-            async with self._changed:
+            await self._hand_back(server_session)
+
+    async def _hand_back(self, server_session: _TaskServerSession) -> None:
+        """Have a session wait for its next run; if the pool is closed, close it, which `close` waits for."""
+        async with self._changed:
+            is_closed = self._closed  # once `close` has emptied `_idle`, it closes no session that comes later
+            if not is_closed:
                 self._in_use -= 1
-                if not self._closed:
-                    self._idle.append(server_session)
+                self._idle.append(server_session)
                 self._changed.notify_all()
+        if is_closed:
+            try:
+                await server_session.session.close()
+            finally:
+                async with self._changed:
+                    self._in_use -= 1
+                    self._changed.notify_all()
 
 
 class _TaskServerSession:
     """One of the pool's sessions."""
 
     def __init__(
-        self, session: Session, run: Callable[[_TaskServerSession], None], finish: Callable[[], Awaitable[None]]
+        self,
+        session: Session,
+        run: Callable[[_TaskServerSession], Awaitable[None]],
+        finish: Callable[[], Awaitable[None]],
     ) -> None:
         self._session = session
         self._run = run
@@ -163,7 +180,7 @@ class _TaskServerSession:
         return self._session
 
     async def start(self) -> None:
-        self._run(self)
+        await self._run(self)
 
 
 class _UndoingListener:

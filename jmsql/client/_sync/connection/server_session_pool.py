@@ -27,8 +27,8 @@ logger = contained_logger("jmsql")
 
 
 # `_changed` guards `_idle` and `_in_use`. A session is in one of the two from the beginning to `close`: handed out, it
-# counts as in use until `_run_session` has ended. `_running` has the threads or tasks of running listeners, so that a
-# listener that closes the pool does not wait for itself.
+# counts as in use until `_run_session` has ended, or could not begin. `_running` has the threads or tasks of running
+# listeners, so that a listener that closes the pool does not wait for itself.
 
 
 @set_module("jmsql.connection_consumers")
@@ -126,7 +126,11 @@ class ThreadServerSessionPool:
         return f"<{type(self).__name__} of {self._size}{' closed' if self._closed else ''}>"
 
     def _run(self, server_session: _ThreadServerSession) -> None:
-        BackgroundTask(partial(self._run_session, server_session), "jmsql-server-session").start()
+        try:
+            BackgroundTask(partial(self._run_session, server_session), "jmsql-server-session").start()
+        except JMSException:
+            self._hand_back(server_session)
+            raise
 
     def _run_session(self, server_session: _ThreadServerSession) -> None:
         session = server_session.session
@@ -140,20 +144,33 @@ class ThreadServerSessionPool:
                 self._connection.tell_exception_listener(error)
         finally:
             self._running.discard(current())
-            if self._closed:
-                session.close()
-            with self._changed:
+            self._hand_back(server_session)
+
+    def _hand_back(self, server_session: _ThreadServerSession) -> None:
+        """Have a session wait for its next run; if the pool is closed, close it, which `close` waits for."""
+        with self._changed:
+            is_closed = self._closed  # once `close` has emptied `_idle`, it closes no session that comes later
+            if not is_closed:
                 self._in_use -= 1
-                if not self._closed:
-                    self._idle.append(server_session)
+                self._idle.append(server_session)
                 self._changed.notify_all()
+        if is_closed:
+            try:
+                server_session.session.close()
+            finally:
+                with self._changed:
+                    self._in_use -= 1
+                    self._changed.notify_all()
 
 
 class _ThreadServerSession:
     """One of the pool's sessions."""
 
     def __init__(
-        self, session: Session, run: Callable[[_ThreadServerSession], None], finish: Callable[[], None]
+        self,
+        session: Session,
+        run: Callable[[_ThreadServerSession], None],
+        finish: Callable[[], None],
     ) -> None:
         self._session = session
         self._run = run

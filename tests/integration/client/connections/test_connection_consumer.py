@@ -313,6 +313,42 @@ def test_closing_the_pool_from_a_listener_does_not_wait(
 
 
 @pytest.mark.own_connection
+def test_closing_the_pool_closes_a_session_that_comes_back_meanwhile(
+    connection: Connection, others: Session, queue: Queue
+) -> None:
+    comes_back = threading.Event()
+
+    class Changed(threading.Condition):
+        def __enter__(self) -> bool:
+            if threading.current_thread().name == "jmsql-server-session":
+                comes_back.set()
+            return super().__enter__()
+
+    is_running, is_closing = threading.Event(), threading.Event()
+    sessions: list[Session] = []
+
+    def work(message: Message) -> None:
+        is_running.set()
+        assert is_closing.wait(60)
+
+    heard = Heard(work)
+
+    def create_listener(session: Session) -> Callable[[Message], None]:
+        sessions.append(session)
+        return heard.hear
+
+    pool = ThreadServerSessionPool(connection, 1, create_listener)
+    pool._changed = Changed()
+    send_texts(others, queue, "a")
+    with connection.create_connection_consumer(queue, None, pool, 1):
+        assert is_running.wait(60)
+        with pool._changed:
+            is_closing.set()
+            assert comes_back.wait(60)
+            pool.close()
+    assert [session.closed for session in sessions] == [True]
+
+
 def test_listener_closes_the_connection(factory: ConnectionFactory, others: Session, queue: Queue) -> None:
     closed = threading.Event()
     connection = factory.create_connection()
