@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from jmsql.concurrency.threads import start_thread
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.logs import contained_logger
 from jmsql.store.connections.engine import connect
@@ -81,7 +82,7 @@ def make_queue_beside(place: Place, name: str, lock_timeout: float) -> bool:
         lock_timeout: For how many seconds to wait for a lock.
 
     Returns:
-        False if no connection can be had, or a lock.
+        False if no connection can be had, a lock, or a thread.
 
     Raises:
         InvalidDestinationException: The schema's configuration does not want the queue to be made.
@@ -97,8 +98,8 @@ def make_queue_beside(place: Place, name: str, lock_timeout: float) -> bool:
         else:
             made.set_result(None)
 
-    Thread(target=make, name="jmsql-making-a-queue", daemon=True).start()
     try:
+        start_thread(Thread(target=make, name="jmsql-making-a-queue", daemon=True))
         made.result(_CONNECT_TIMEOUT + lock_timeout)
     except (InvalidDestinationException, JMSSecurityException):
         raise

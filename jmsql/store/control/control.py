@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 
 import psycopg
 
+from jmsql.concurrency.threads import start_thread
 from jmsql.exceptions import InvalidClientIDException, JMSException
 from jmsql.logs import contained_logger
 from jmsql.store.connections.engine import Endpoint
@@ -201,11 +202,14 @@ class ControlConnection:
             counters: The client's counters, to be recorded.
             consumers: Returns how many consumers of each kind the client has, to be written down.
             abandonment: Reports that the application no longer refers to the client, with which the connection ends.
+
+        Raises:
+            ResourceAllocationException: The thread cannot be started. The connection has to be closed then.
         """
         reporting = Reporting(self._place.timings, counters, consumers)
         self._owner = _Owner(on_failure, on_return, reporting, abandonment)
         start_listening(self)
-        self._thread.start()
+        start_thread(self._thread)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.connection_id}{' closed' if self._closed else ''}>"

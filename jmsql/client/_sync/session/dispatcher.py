@@ -105,8 +105,8 @@ class Dispatcher:
         state = self.state
         if state.listener is None:
             task = BackgroundTask(self._run, "jmsql-listener")
-            self._join = task.join
             task.start()
+            self._join = task.join
             state.call_in(task.identity)
 
     def end(self, then: Callable[[], None]) -> None:

@@ -308,11 +308,11 @@ class Receiving:
 
     def _set_listener(self, dispatcher: Dispatcher, consumer: ConsumerState, listener: MessageListener | None) -> None:
         self._transaction.closed(consumer)
+        if listener is not None:
+            dispatcher.start()  # it may raise; the consumer then stays as it was
         consumer.listen(listener)
         self._state.note_listeners()
         consumer.buffer.source.fetch_by(self._transaction.fetch_for(consumer))
-        if listener is not None:
-            dispatcher.start()
 
     def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
         """Return the rules of a consumer's policy for a queue, making its dead-letter queue if need be."""

@@ -417,9 +417,10 @@ class LocalTransaction(OwnTransaction):
 
     async def send_asynchronously(self, send: AsynchronousSend) -> None:
         self.check_usable()
+        sender = self._started_sender()  # before the message is collected, since it may raise
         await self.database.begin()  # so that the sender finds the transaction
         await self.send(send.destination, send.outgoing, send.size)
-        await super().send_asynchronously(send)
+        await sender.submit(send)
 
     def _create_sender(self) -> AsynchronousSender:
         return AsynchronousSender(self.work.insert_collected)

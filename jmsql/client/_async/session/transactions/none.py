@@ -440,7 +440,7 @@ class DupsOkAcknowledge(OwnAcknowledge):
     def __init__(self, state: SessionState, client: ClientContext, database: Lease) -> None:
         super().__init__(state, client, database)
         self._thread: BackgroundTask | None = None
-        """Acknowledges in time; None: nothing was delivered. Written by the first delivery."""
+        """Acknowledges in time; None: no message was asked for. Written by the first fetch."""
         # The thread sets `_is_idle` before it looks for deliveries, and a delivery clears it and notifies. So a
         # delivery that comes between the look and the wait ends the wait; at worst the thread looks once too often.
         self._changed = Notifications()
@@ -448,20 +448,21 @@ class DupsOkAcknowledge(OwnAcknowledge):
         """True if the thread waits for a delivery. Both write it."""
 
     def pop_buffered(self, consumer: ConsumerState) -> Message | None:
-        if self._is_due:
-            return None
+        if self._is_due or self._thread is None:
+            return None  # `_next` starts the thread
         message = super().pop_buffered(consumer)
-        self._watch()
+        self._wake()
         return message
 
     async def _next(self, consumer: ConsumerState, accept: Accept | None) -> MessageRow | None:
+        self._start_thread()  # before a delivery, which is lost if the thread cannot start
         if self._is_due:
             await self.delivery.acknowledge()
         row = await self.delivery.next_accepted(consumer.buffer, accept)
         if row is None:
             await self.delivery.acknowledge()
         else:
-            self._watch()
+            self._wake()
         return row
 
     @property
@@ -493,12 +494,15 @@ class DupsOkAcknowledge(OwnAcknowledge):
         if self._thread is not None:
             await self._thread.join()
 
-    def _watch(self) -> None:
-        """Have the thread acknowledge delivered messages in time."""
+    def _start_thread(self) -> None:
         if self._thread is None:
-            self._thread = BackgroundTask(self._acknowledge_in_time, "jmsql-acknowledging")
-            self._thread.start()
-        elif self._is_idle:
+            thread = BackgroundTask(self._acknowledge_in_time, "jmsql-acknowledging")
+            thread.start()
+            self._thread = thread
+
+    def _wake(self) -> None:
+        """Have the thread acknowledge delivered messages in time."""
+        if self._is_idle:
             self._is_idle = False
             self._changed.notify()
 

@@ -414,9 +414,10 @@ class LocalTransaction(OwnTransaction):
 
     def send_asynchronously(self, send: AsynchronousSend) -> None:
         self.check_usable()
+        sender = self._started_sender()  # before the message is collected, since it may raise
         self.database.begin()  # so that the sender finds the transaction
         self.send(send.destination, send.outgoing, send.size)
-        super().send_asynchronously(send)
+        sender.submit(send)
 
     def _create_sender(self) -> AsynchronousSender:
         return AsynchronousSender(self.work.insert_collected)

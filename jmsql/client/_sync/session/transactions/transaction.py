@@ -253,11 +253,20 @@ class OwnTransaction(Transaction):
         self._client.destinations.find(destination)
 
     def send_asynchronously(self, send: AsynchronousSend) -> None:
+        self._started_sender().submit(send)
+
+    def _started_sender(self) -> AsynchronousSender:
+        """Return the sender of asynchronous sends, which the first one starts.
+
+        Raises:
+            ResourceAllocationException: It has no thread. The next send tries to start it again.
+        """
         if self._sender is None:
-            self._sender = self._create_sender()
-            self._sender.start()
-            self.state.complete_in(self._sender.identity)
-        self._sender.submit(send)
+            sender = self._create_sender()
+            sender.start()
+            self._sender = sender
+            self.state.complete_in(sender.identity)
+        return self._sender
 
     @abstractmethod
     def _create_sender(self) -> AsynchronousSender:
