@@ -472,7 +472,7 @@ class HeldRows:
 
 
 class PrefetchBuffer:
-    """The messages on their way to one consumer."""
+    """The messages on their way to one consumer, or to the tasks of a worker's transacted listener."""
 
     def __init__(
         self, source: QueueSource, counters: DestinationCounters | None, clock: ServerClock, timings: InternalTimings

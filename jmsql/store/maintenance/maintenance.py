@@ -154,8 +154,8 @@ class _BatchLooks:
 class Maintenance:
     """The work that one client does for all: `do_all` in steps and by tasks, and `move_due`.
 
-    Every client offers to do it; the one that gets the lease does it, for as long as it renews that. One instance
-    serves one connection.
+    Every client whose role administers offers to do it; the one that gets the lease does it, for as long as it renews
+    that. One instance serves one connection.
     """
 
     def __init__(self, timings: InternalTimings, *, pooled: bool = False) -> None:

@@ -108,7 +108,8 @@ class ClientContext(Client):
     async def sent(self, news: News, waited_for: Collection[int] | None = None) -> None:
         """Count a session's sent messages, and wake the consumers that wait for them.
 
-        `waited_for` has the numbers of the destinations for which a consumer may wait; None: that was not asked.
+        `waited_for` has the numbers of the destinations for which a consumer may wait; None: that was not asked, or not
+        answered.
         """
         channels = []
         for destination, sent in news.destinations.items():

@@ -75,7 +75,10 @@ _SENT_TWICE = "Sent again, it may come twice; with a deduplication_id it does no
 
 
 class NoTransaction(OwnTransaction):
-    """Messages are inserted as they are sent. They are claimed, and deleted when they are acknowledged."""
+    """Messages are inserted as they are sent. They are claimed, and deleted when they are acknowledged.
+
+    An AUTO `receive` dequeues instead.
+    """
 
     delivery: Claims
 
