@@ -77,8 +77,8 @@ class SendBuffer:
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
-        # All of a transaction's buffer is written under the lock of its work (`SessionWork.lock`). Without one,
-        # a send under conditions and a batch of asynchronous sends have a buffer of their own, which only they know.
+        # All of a transaction's buffer is written under the lock of its work (`SessionWork.lock`). In sessions without
+        # transactions, a send under conditions and a batch of asynchronous sends have a buffer each, for themselves.
         self._count = 0
         """How many messages are collected. Written by `add`, the insertions, `clear` and `ended`."""
         self._bytes = 0

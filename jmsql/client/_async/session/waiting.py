@@ -92,7 +92,7 @@ class Watch(Waiting):
         delivery: Delivery | None = None,
         queues: ListenedQueues | None = None,
     ) -> None:
-        # One call of `receive`, or one dispatcher, has this object, and writes all of its fields.
+        # One call of `receive`, or the thread or task of one `dispatch`, has this object, and writes all of its fields.
         self._state = state
         self._client = client
         self._database = database

@@ -24,8 +24,8 @@ logger = contained_logger("jmsql")
 # repairs it. A topic without subscriptions takes messages without an error, and a temporary queue's end is told with
 # the commit; so these two count as known for `_TRUSTED` seconds alone.
 #
-# `numbers` is read without a lock on the hot path, and written by the task or thread that has looked a destination up;
-# the last look-up counts.
+# `numbers` is read without a lock on the hot path, and written by the task or thread that has looked a destination up,
+# or has found that it is gone; the last look-up counts.
 
 
 _TRUSTED = 1.0
