@@ -108,7 +108,7 @@ def attach(definition: SubscriptionDefinition, connection_id: int, *, create_top
             way round.
     """
     wanted_topic = yield from _lock_for_making(definition, create_topic=create_topic)
-    existing = yield from _find_existing(definition)
+    existing = yield from _find_existing(definition, connection_id)
     if existing is not None and existing.shared != definition.shared:
         raise IllegalStateException(
             f"{definition} is {'' if existing.shared else 'not '}shared; unsubscribe it first, or choose another name."
@@ -217,7 +217,8 @@ def _lock_for_making(definition: SubscriptionDefinition, *, create_topic: bool) 
     return found
 
 
-def _find_existing(definition: SubscriptionDefinition) -> Steps[_Existing | None]:
+def _find_existing(definition: SubscriptionDefinition, connection_id: int = 0) -> Steps[_Existing | None]:
+    """Lock a named subscription, and return it; consumers of the connection count as active, also if that is lost."""
     if definition.name is None:
         return None
     parameters = {
@@ -227,7 +228,7 @@ def _find_existing(definition: SubscriptionDefinition) -> Steps[_Existing | None
     }
     for _ in range(2):  # one that comes in between is locked the second time
         locked = yield from lock_named.bind(parameters)
-        found = yield from find_named.bind(parameters)
+        found = yield from find_named.bind(parameters, connection_id=connection_id)
         if not found:
             return None
         if locked:

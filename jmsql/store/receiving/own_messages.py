@@ -56,7 +56,7 @@ def queue_of(name: str) -> Steps[int | None]:
 
 def queue_of_subscription(name: str, *, durable: bool) -> Steps[int | None]:
     """Return the id of the queue behind a shared subscription, None if it is not there."""
-    found = yield from find_named.bind(durable=durable, client_id=None, name=to_postgresql(name))
+    found = yield from find_named.bind(durable=durable, client_id=None, name=to_postgresql(name), connection_id=0)
     return found[0].queue_id if found else None
 
 

@@ -14,7 +14,9 @@ for update;
 
 -- name: find
 select s.queue_id, s.topic_id, t.name, s.selector, s.shared, s.no_local,
-       exists (select from jmsql_internal.subscriber c where c.queue_id = s.queue_id and jmsql_internal.is_connected(c.connection_id))
+       exists (select from jmsql_internal.subscriber c
+               where c.queue_id = s.queue_id
+                 and (c.connection_id = %(connection_id)s::bigint or jmsql_internal.is_connected(c.connection_id)))
 from jmsql_internal.subscription s
 join jmsql_internal.topic t using (topic_id)
 where s.durable = %(durable)s and s.client_id is not distinct from %(client_id)s::text and s.name = %(name)s;
@@ -31,12 +33,21 @@ update jmsql_internal.subscription set selector = %(selector)s::text, no_local =
 where queue_id = %(queue_id)s;
 
 -- name: rejoin
-with joined as (
-    update jmsql_internal.subscriber set connection_id = %(connection_id)s
-    where connection_id = any(%(former_ids)s::bigint[])
+-- Several numbers may have joined the same subscription. A trigger removes the rows of the former ones.
+with former as (
+    select queue_id, connection_id, consumers from jmsql_internal.subscriber
+    where connection_id = any(%(former_ids)s::bigint[]) and connection_id <> %(connection_id)s::bigint
+    for update),
+left_behind as (
+    update jmsql_internal.subscriber s set consumers = 0 from former f
+    where (s.queue_id, s.connection_id) = (f.queue_id, f.connection_id)),
+joined as (
+    insert into jmsql_internal.subscriber as s (queue_id, connection_id, consumers)
+    select queue_id, %(connection_id)s::bigint, sum(consumers) from former group by queue_id
+    on conflict (queue_id, connection_id) do update set consumers = s.consumers + excluded.consumers
     returning queue_id)
 select queue_id from joined
-union select queue_id from jmsql_internal.subscriber where connection_id = %(connection_id)s;
+union select queue_id from jmsql_internal.subscriber where connection_id = %(connection_id)s::bigint;
 
 -- name: attach
 insert into jmsql_internal.subscriber as c (queue_id, connection_id, consumers)

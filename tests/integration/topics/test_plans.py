@@ -75,7 +75,7 @@ class Case:
 CASES = {
     "publish": Case(sql_of(PUBLISH, SCHEMA), {**MESSAGE, **PUBLISH.parameters}, 200, 5),
     "find a topic": Case(sql_of(find_topic("topic 500"), SCHEMA), {"name": "topic 500"}, 10, 1),
-    "find a subscription": Case(sql_of(find_named, SCHEMA), NAMED, 150, 5),
+    "find a subscription": Case(sql_of(find_named, SCHEMA), {**NAMED, "connection_id": 0}, 150, 5),
     "lock a subscription": Case(sql_of(lock_named, SCHEMA), NAMED, 20, 1),
     "purge deleted queues": Case(sql_of(purge_deleted, SCHEMA), {"limit": 5000}, 2000, QUEUES),
     "forget deleted queues": Case(sql_of(forget_deleted, SCHEMA), {}, 200, QUEUES),

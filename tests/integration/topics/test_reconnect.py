@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import LiteralString
 
 import pytest
@@ -20,6 +21,8 @@ JOINED = """
     select count(*) from jmsql_internal.subscriber
     where connection_id > %s and jmsql_internal.is_connected(connection_id)
     """
+
+CONSUMERS: LiteralString = "select consumers from jmsql_internal.subscriber order by queue_id, connection_id"
 
 
 BOUND: dict[str, LiteralString] = {
@@ -273,3 +276,105 @@ def test_closed_connection_joins_nothing_again(reader: Connection, server: Serve
     with pytest.raises(IllegalStateException, match="closed"):
         reader._join_again([reader._control.connection_id])
     wait_for(lambda: server.connections(SESSIONS) == 0)
+
+
+class ReturningMoment:
+    """Does something when the client has its new number, before its subscriptions have it."""
+
+    def __init__(self, reader: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._connect = reader._control._connect
+        self._actions: list[Callable[[], object]] = []
+        self.outcomes: list[object] = []
+        monkeypatch.setattr(reader._control, "_connect", self._connect_and_act)
+
+    def _connect_and_act(self) -> None:
+        self._connect()
+        while self._actions:
+            try:
+                self.outcomes.append(self._actions.pop()())
+            except JMSException as error:
+                self.outcomes.append(error)
+
+    def act(self, action: Callable[[], object]) -> None:
+        """Do it at the next such moment."""
+        self._actions.append(action)
+
+
+@pytest.fixture
+def returning(reader: Connection, monkeypatch: pytest.MonkeyPatch) -> ReturningMoment:
+    return ReturningMoment(reader, monkeypatch)
+
+
+@pytest.mark.usefixtures("no_maintenance")
+def test_a_subscription_can_be_joined_before_the_others_are_joined_again(
+    reader: Connection,
+    others: Session,
+    server: Server,
+    topic: Topic,
+    interrupt: Interruption,
+    returning: ReturningMoment,
+) -> None:
+    session, joining = reader.create_session(), reader.create_session()
+    consumer = session.create_shared_consumer(topic, NAME)
+    returning.act(lambda: joining.create_shared_consumer(topic, NAME))
+    interrupt(joined=1)
+    [other] = returning.outcomes
+    assert isinstance(other, MessageConsumer)
+    wait_for(lambda: server.rows(CONSUMERS) == [(2,)])
+    send_texts(others, topic, "a")
+    wait_for(lambda: receive_all(consumer) or receive_all(other))
+    consumer.close()
+    assert server.rows(CONSUMERS) == [(1,)]
+    other.close()
+    assert server.rows(CONSUMERS) == []
+    assert count(server, "subscription") == 0
+
+
+@pytest.mark.usefixtures("no_maintenance")
+def test_a_subscription_can_be_left_before_it_is_joined_again(
+    reader: Connection, server: Server, topic: Topic, interrupt: Interruption, returning: ReturningMoment
+) -> None:
+    session = reader.create_session()
+    alone, *both = [session.create_consumer(topic), *(session.create_shared_consumer(topic, NAME) for _ in range(2))]
+    for consumer in (alone, both[0]):
+        returning.act(consumer.close)
+    interrupt(joined=1)
+    wait_for(lambda: server.rows(CONSUMERS) == [(1,)])
+    both[1].close()
+    assert server.rows(CONSUMERS) == []
+    assert count(server, "subscription") == 0
+
+
+@pytest.mark.usefixtures("no_maintenance")
+def test_a_subscription_that_is_not_shared_is_not_joined_twice_before_it_is_joined_again(
+    reader: Connection, server: Server, topic: Topic, interrupt: Interruption, returning: ReturningMoment
+) -> None:
+    session, joining = reader.create_session(), reader.create_session()
+    session.create_durable_consumer(topic, NAME)
+    returning.act(lambda: joining.create_durable_consumer(topic, NAME))
+    interrupt(joined=1)
+    [error] = returning.outcomes
+    assert isinstance(error, IllegalStateException)
+    assert "active consumer" in str(error)
+    assert server.rows(CONSUMERS) == [(1,)]
+
+
+@pytest.mark.usefixtures("no_maintenance")
+def test_consumers_under_several_former_numbers_are_joined_again(
+    reader: Connection, server: Server, topic: Topic, interrupt: Interruption
+) -> None:
+    # The answer to a statement that joined them again may have been lost.
+    consumer = reader.create_session().create_shared_consumer(topic, NAME)
+    former = [reader._control.connection_id]
+    for _ in range(2):
+        interrupt(joined=1)
+        former.append(reader._control.connection_id)
+    for number in former[:2]:
+        server.rows(
+            "insert into jmsql_internal.subscriber select queue_id, %s, 1 from jmsql_internal.subscription", number
+        )
+    for _ in range(2):
+        reader._join_again(former)
+        assert server.rows(CONSUMERS) == [(3,)]
+    consumer.close()
+    assert server.rows(CONSUMERS) == [(2,)]

@@ -46,6 +46,10 @@ class ConnectionDestinations:
         self._side = side
         self._automatic_creation = automatic_creation
         self._connection_id = connection_id
+        # The number under which the connection has its subscriptions. The server may know it under a new one already:
+        # until `join_again` a consumer joins and leaves beside the others. Written by that alone, and read under the
+        # same lock, the registry's.
+        self._joined_id = connection_id()
         self.numbers: dict[Destination, int] = {}
         """The numbers of looked-up destinations; a topic's is negative."""
         self._looked_up: dict[Destination, float] = {}
@@ -125,7 +129,7 @@ class ConnectionDestinations:
     async def join(self, definition: SubscriptionDefinition) -> int:
         """Join a subscription, and return the id of its queue."""
         attachment = await self._side.run_in_transaction(
-            attach, definition, self._connection_id(), create_topic=self._automatic_creation
+            attach, definition, self._joined_id, create_topic=self._automatic_creation
         )
         if attachment.dropped is not None:
             logger.log(
@@ -139,11 +143,14 @@ class ConnectionDestinations:
 
     async def join_again(self, former_ids: Sequence[int]) -> set[int]:
         """Keep, under the connection's new number, the subscriptions that it had; return the ids of their queues."""
-        return await self._side.run_in_transaction(rejoin, former_ids, self._connection_id())
+        number = self._connection_id()
+        kept = await self._side.run_in_transaction(rejoin, former_ids, number)
+        self._joined_id = number
+        return kept
 
     async def leave(self, queue_id: int) -> None:
         """Leave a subscription."""
-        await self._side.run_in_transaction(detach, queue_id, self._connection_id())
+        await self._side.run_in_transaction(detach, queue_id, self._joined_id)
 
     async def unsubscribe(self, name: str, client_id: str | None) -> None:
         """End a durable subscription."""

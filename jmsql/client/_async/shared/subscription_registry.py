@@ -24,7 +24,8 @@ logger = contained_logger("jmsql")
 # A subscription belongs to the client's number at the server, which changes when the control connection is lost and
 # made again. `join_again` then takes the subscriptions along: first the temporary destinations, since a subscription
 # may be of a temporary topic, then the subscriptions that are still there, then those that were removed meanwhile. Each
-# consumer keeps its `QueueSource`, which moves to the new queue.
+# consumer keeps its `QueueSource`, which moves to the new queue. Consumers that come and go before that join and leave
+# under the former number: the lock keeps them from doing so in the middle.
 
 
 class SubscriptionRegistry:
