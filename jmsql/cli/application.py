@@ -14,9 +14,10 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from jmsql.cli.advice import advice, advising
 from jmsql.cli.commands import COMMANDS, load_command
 from jmsql.cli.help import explain_plainly
-from jmsql.cli.options import GlobalSchema, GlobalUrl, advice_for
+from jmsql.cli.options import GlobalSchema, GlobalUrl
 from jmsql.cli.parameters import convert_only_what_needs_it
 from jmsql.cli.streams import BROKEN_PIPE, discard_output, end_after, prepare_streams
 from jmsql.exceptions import InvalidSelectorException, JMSException
@@ -43,11 +44,15 @@ class Commands(typer.core.TyperGroup):
         return name, None if listed is None else load_command(listed.name), rest
 
     def invoke(self, ctx: Any) -> Any:
+        with advising(ctx):
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: Any) -> Any:
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
         except JMSException as error:
-            _report(ctx, error, verbose=ctx.params["verbose"])
+            _report(error, verbose=ctx.params["verbose"])
             raise typer.Exit(USAGE_ERROR if isinstance(error, InvalidSelectorException) else JMS_ERROR) from error
         except BrokenPipeError as error:
             # The process that read the output has gone. Typer would exit with 1.
@@ -56,8 +61,8 @@ class Commands(typer.core.TyperGroup):
         return result
 
 
-def _report(context: typer.Context, error: BaseException, *, verbose: bool) -> None:
-    typer.echo(f"jmsql: {advice_for(context, str(error))}", err=True)
+def _report(error: BaseException, *, verbose: bool) -> None:
+    typer.echo(f"jmsql: {advice(str(error))}", err=True)
     cause = error.__cause__
     while verbose and cause is not None:
         typer.echo(f"  caused by {type(cause).__module__}.{type(cause).__qualname__}: {str(cause).strip()}", err=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import os
 import re
-import shlex
 import sys
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from jmsql.cli.advice import SCHEMA, URL
 from jmsql.cli.output import working
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.values.destinations import Destination, require_destination
@@ -28,27 +28,6 @@ if TYPE_CHECKING:
     from jmsql.store.connections.database_url import Place
 
 
-_URL = "jmsql.url"
-_SCHEMA = "jmsql.schema"
-_COMMAND = re.compile(r"`(jmsql [^`]*)`")
-
-
-def advice_for(context: typer.Context, text: str) -> str:
-    """Return a text, each command of jmsql in backticks with the schema that this command was given.
-
-    Under `manage.py jmsql` they begin with that, since the settings name the database and the schema.
-    """
-    from jmsql.store.schema.version import DEFAULT_SCHEMA
-
-    if (context.find_root().info_name or "").startswith("manage.py "):
-        return _COMMAND.sub(r"`manage.py \1`", text)
-    schema: str = context.meta.get(_SCHEMA, DEFAULT_SCHEMA)
-    if schema == DEFAULT_SCHEMA:
-        return text
-    option = f"--schema {shlex.quote(schema)}"
-    return _COMMAND.sub(lambda found: found[0] if option in found[1] else f"`{found[1]} {option}`", text)
-
-
 def _is_given(context: typer.Context, parameter: typer.CallbackParam) -> bool:
     """Tell whether an option stands on the command line."""
     source = context.get_parameter_source(parameter.name or "")
@@ -57,7 +36,7 @@ def _is_given(context: typer.Context, parameter: typer.CallbackParam) -> bool:
 
 def _note_url(context: typer.Context, url: str | None) -> str | None:
     if url is not None:
-        context.meta[_URL] = url
+        context.meta[URL] = url
     return url
 
 
@@ -65,15 +44,15 @@ def _database_url(context: typer.Context, parameter: typer.CallbackParam, url: s
     from jmsql.store.connections.database_url import parse_url, url_in_environment
 
     if not _is_given(context, parameter):
-        if _URL not in context.meta:
+        if URL not in context.meta:
             return url_in_environment(_URL_VARIABLE)
-        url = context.meta[_URL]
+        url = context.meta[URL]
     if url is not None and parse_url(url).password is not None:
         raise typer.BadParameter(
             "All users of this machine can read a password on the command line. Put it in PGPASSWORD or ~/.pgpass, "
             "or the whole URL in JMSQL_URL."
         )
-    return url
+    return _note_url(context, url)
 
 
 _URL_VARIABLE = "JMSQL_URL"
@@ -102,7 +81,7 @@ WorkerUrl = Annotated[str | None, _url_option("the application's own factory, el
 
 def _note_schema(context: typer.Context, schema: str | None) -> str | None:
     if schema is not None:
-        context.meta[_SCHEMA] = schema
+        context.meta[SCHEMA] = schema
     return schema
 
 
@@ -112,7 +91,7 @@ def _schema(context: typer.Context, parameter: typer.CallbackParam, schema: str 
             raise JMSException(
                 f"The environment variable {_SCHEMA_VARIABLE} is empty. Set it to a schema, or unset it."
             )
-        schema = context.meta.get(_SCHEMA, schema)
+        schema = context.meta.get(SCHEMA, schema)
     return _note_schema(context, schema)
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import typer
 
+from jmsql.cli.advice import advice
+
 # Rich is loaded where something is shown to people: JSON needs none of it, nor has a pipe anything that moves.
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,7 +97,7 @@ def print_rows(
     if as_json:
         print_json([row._asdict() for row in rows])
     elif not rows:
-        console().print(nothing)
+        console().print(advice(nothing))
     else:
         listing = table(*columns, numbers=numbers, spare=spare)
         for row in rows:
@@ -154,12 +156,10 @@ def shown_number(value: int | BoundedCount | None) -> str:
 def remark(rows: Sequence[DestinationOverview | SubscriptionSummary]) -> None:
     """Add remarks to a table on standard error: delivery is paused, or the role may not browse."""
     if any(row.paused for row in rows):
-        typer.echo("Paused destinations deliver nothing; `jmsql resume` ends the pause.", err=True)
+        typer.echo(advice("Paused destinations deliver nothing; `jmsql resume` ends the pause."), err=True)
     if not all(row.browsable for row in rows):
-        typer.echo(
-            "The role may not look where ? stands: `jmsql destination grant NAME ROLE --browse` gives it access.",
-            err=True,
-        )
+        command = advice("`jmsql destination grant NAME ROLE --browse`")
+        typer.echo(f"The role may not look where ? stands: {command} gives it access.", err=True)
 
 
 def age(timestamp: datetime | None, now: Callable[[], datetime]) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Collection
 from importlib.resources import files
 from urllib.parse import parse_qsl, unquote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import escape
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -29,6 +31,7 @@ from jmsql.console.views import Form, Notice, Reply, View
 from jmsql.exceptions import JMSException
 from jmsql.logs import contained_logger
 from jmsql.public_names import set_module
+from jmsql.store.schema.version import with_place
 
 logger = contained_logger("jmsql.console")
 
@@ -43,6 +46,7 @@ _TITLES = {
     429: "Too many attempts",
     500: "A defect",
 }
+_COMMAND = re.compile("<code>(jmsql [^<]*)</code>")
 _UNKNOWN_HOST = "This console does not answer under that name of a host."
 _STATIC = {
     "console.css": "text/css; charset=utf-8",
@@ -97,7 +101,7 @@ class Console:
         self._poller = Poller(self._database, hidden=hide_bodies, interval=INTERVAL, patience=PATIENCE)
         actions = Actions(self._database, hidden=hide_bodies, on_action=on_action)
         self._pages = Pages(self._database, self._poller, actions, hidden=hide_bodies)
-        self._templates = _templates()
+        self._templates = _templates(self._database.factory.schema)
         self._versions = {name: _version(name) for name in _STATIC}
         self._starlette = Starlette(
             routes=[
@@ -333,21 +337,38 @@ def _version(name: str) -> str:
     return hashlib.sha256(files("jmsql.console").joinpath("static", name).read_bytes()).hexdigest()[:12]
 
 
-def _templates() -> Environment:
+class _Loader(PackageLoader):
+    """The templates, whose commands name the console's schema."""
+
+    def __init__(self, schema: str) -> None:
+        super().__init__("jmsql.console")
+        self._schema = schema
+
+    def get_source(self, environment: Environment, template: str) -> tuple[str, str, Callable[[], bool] | None]:
+        source, name, is_current = super().get_source(environment, template)
+        return _COMMAND.sub(self._completed, source), name, is_current
+
+    def _completed(self, command: re.Match[str]) -> str:
+        completed = with_place(f"`{command[1]}`", self._schema).strip("`")
+        return f"<code>{command[1]}{escape(completed.removeprefix(command[1]))}</code>"
+
+
+def _templates(schema: str) -> Environment:
     environment = Environment(
-        loader=PackageLoader("jmsql.console"),
+        loader=_Loader(schema),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "advice": presentation.advice,
+        "advice": lambda text: presentation.advice(with_place(text, schema)),
         "age": presentation.age,
         "batch_bar": presentation.batch_bar,
         "duration": presentation.duration,
         "moment": presentation.moment,
         "number": presentation.number,
+        "placed": lambda text: with_place(text, schema),
         "rate": presentation.rate,
         "seconds": seconds,
         "size": presentation.size,

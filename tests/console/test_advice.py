@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 import jmsql
+from jmsql.admin import Administration
 from jmsql.cli.commands import COMMANDS, load_command
+from jmsql.testing import wait_for
+from tests.console.http import Browsing
+from tests.console.serving import Served
 
 PACKAGE = Path(jmsql.__file__).parent
 _COMMAND = re.compile(r"(?:`|<code>)(jmsql [^`<\n]*)(?:`|</code>)")
@@ -39,3 +46,29 @@ def test_each_command_that_a_text_names_exists() -> None:
     assert [(*each, wrong_part(each[1])) for each in named if wrong_part(each[1]) is not None] == []
     assert wrong_part("jmsql destination alter orders") == "alter"
     assert wrong_part("jmsql destination set orders --deliveries 5") == "--deliveries"
+
+
+def test_each_command_on_a_page_names_the_schema_of_the_console(
+    serve: Callable[..., Served], jmsql_clean_url: str
+) -> None:
+    factory = jmsql.ConnectionFactory(jmsql_clean_url, schema="shop")
+    jmsql.migrate(jmsql_clean_url, schema="shop")
+    try:
+        console = Browsing(serve(factory=factory))
+        with Administration(factory) as administration:
+            administration.create_topic("prices")
+            administration.create_queue("orders", paused=True)
+        path = console.find("prices")
+        commands = _COMMAND.findall(console.get(path).text)
+        with factory.create_context() as context:
+            context.create_producer().send(jmsql.Queue("orders"), "x")
+        move = f"{console.find('orders')}/move"
+        answer = console.post(move, [*console.form(move), ("to", "nowhere")])
+        commands += _COMMAND.findall(answer.text)
+        wait_for(lambda: "jmsql resume orders" in console.get("/").text, timeout=60)
+        commands += _COMMAND.findall(console.get("/").text)
+    finally:
+        with psycopg.connect(jmsql_clean_url) as database:
+            database.execute("drop schema shop, shop_internal cascade")
+    assert {"subscribe", "destination", "resume"} <= {command.split()[1] for command in commands}
+    assert [command for command in commands if not command.endswith(" --schema shop")] == []

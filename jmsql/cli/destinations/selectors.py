@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
 
+from jmsql.cli.advice import advice
 from jmsql.cli.options import Json, QueueName, Schema, Url, command_group, open_database
 from jmsql.cli.output import answer, console, print_json, print_rows, progress, working
 from jmsql.client._sync.link.opening import open_runner
@@ -83,7 +85,7 @@ def _advice(queue: str, explanation: Explanation) -> str:
         return f"The index {explanation.served_by.name} on {', '.join(explanation.served_by.expressions)} serves it."
     if explanation.expressions:
         return (
-            f"No index serves it. `jmsql destination index {queue} SELECTOR` makes one on "
+            f"No index serves it. {advice(f'`jmsql destination index {shlex.quote(queue)} SELECTOR`')} makes one on "
             f"{', '.join(explanation.expressions)}: worth it where few of many messages match."
         )
     return (

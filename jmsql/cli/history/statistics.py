@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import typer
 from rich.text import Text
 
+from jmsql.cli.advice import advice
 from jmsql.cli.options import (
     Json,
     Schema,
@@ -120,7 +121,7 @@ def statistics(
         ):
             results = compute_statistics(spark, source, time_zone=time_zone, top=top, progress=show)
         if results.is_empty:
-            typer.echo(_nothing_found(source), err=True)
+            typer.echo(advice(_nothing_found(source)), err=True)
             raise typer.Exit(NOTHING_FOUND)
         write_statistics(results, output / "parquet")
         report = write_report(results, output, top, show)
@@ -144,8 +145,8 @@ def _nothing_found(source: Source) -> str:
         + (["the history"] if source.history else [])
     )
     chosen = source.destinations or source.since is not None or source.until is not None
-    advice = "" if not source.history else " `jmsql destination set NAME --history` makes a destination keep it."
-    return f"There is nothing{' of that' if chosen else ''} in {place}.{'' if chosen else advice}"
+    keeping = "" if not source.history else " `jmsql destination set NAME --history` makes a destination keep it."
+    return f"There is nothing{' of that' if chosen else ''} in {place}.{'' if chosen else keeping}"
 
 
 def _document(results: Results, report: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from jmsql.cli.advice import advice
 from jmsql.cli.messages.documents import (
     body_preview,
     delivery_document,
@@ -141,7 +142,7 @@ def show(
     if not found and not past:
         typer.echo(f"There is no message {message_id} in a queue or a subscription, and none in the history.", err=True)
         if open_database(url, schema).result(message_id).state != "unknown":
-            typer.echo(f"Its result is stored: `jmsql result show {message_id}`.", err=True)
+            typer.echo(advice(f"Its result is stored: `jmsql result show {message_id}`."), err=True)
         raise typer.Exit(NOTHING_FOUND)
 
 

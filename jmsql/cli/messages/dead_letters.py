@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jmsql.cli.advice import advice
 from jmsql.cli.options import Json, Schema, Selector, Url, open_database, read_destination
 from jmsql.cli.output import age, console, in_lines, print_json, print_rows, remark_more, remark_unseen, working
 from jmsql.store.administration.dead_letters import DeadLetter, Retry
@@ -177,16 +178,15 @@ def _queues_of_letters_from(administration: Administration, origin: str) -> list
 def _remark_elsewhere(queues: Iterable[str], command: str, origin: str | None) -> None:
     source = shlex.quote(origin or "")
     for queue in queues:
-        typer.echo(
-            f"Dead letters from {origin!r} are in {queue!r}: `{command} {shlex.quote(queue)} --from {source}`.",
-            err=True,
-        )
+        shown = advice(f"`{command} {shlex.quote(queue)} --from {source}`")
+        typer.echo(f"Dead letters from {origin!r} are in {queue!r}: {shown}.", err=True)
 
 
 def _print_left(queue: str, done: Retry) -> None:
     held = done.left - sum(done.gone.values())
     for origin, count in sorted(done.gone.items()):
-        console().print(f"{_left(count, queue)}: {origin} is gone. `jmsql move` puts them elsewhere.", markup=False)
+        elsewhere = advice("`jmsql move` puts them elsewhere.")
+        console().print(f"{_left(count, queue)}: {origin} is gone. {elsewhere}", markup=False)
     if held > 0:
         console().print(f"{_left(held, queue)}: a client holds them, or has just taken them.", markup=False)
 

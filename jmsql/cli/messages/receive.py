@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from jmsql.cli.advice import advice
 from jmsql.cli.messages.documents import body_as_output, message_as_text, message_document, stored_body_as_output
 from jmsql.cli.messages.sources import ClientId, Shared, Source, SubscriptionName
 from jmsql.cli.options import (
@@ -17,7 +18,6 @@ from jmsql.cli.options import (
     Schema,
     Selector,
     Url,
-    advice_for,
     check_optional_duration,
     check_selector,
     open_database,
@@ -55,7 +55,6 @@ _FORMATS: dict[Format, Callable[[Message], bytes]] = {
 
 
 def receive(
-    context: typer.Context,
     destination: DestinationName,
     selector: Selector = None,
     subscription: SubscriptionName = None,
@@ -115,8 +114,8 @@ def receive(
         connection.start()
         if is_paused:
             command = f"jmsql resume {shlex.quote(destination)}"
-            advice = advice_for(context, f"`{command}` goes on with its delivery.")
-            typer.echo(f"{source.destination} is paused: no message comes. {advice}", err=True)
+            goes_on = advice(f"`{command}` goes on with its delivery.")
+            typer.echo(f"{source.destination} is paused: no message comes. {goes_on}", err=True)
         if source.ends_with_its_consumer:
             typer.echo(f"Subscribed to {source.destination}.", err=True)
         elif timeout is None:

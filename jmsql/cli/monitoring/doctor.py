@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from jmsql.cli.options import Json, Schema, Url, advice_for, open_database
+from jmsql.cli.advice import advice
+from jmsql.cli.options import Json, Schema, Url, open_database
 from jmsql.cli.output import console, in_lines, print_json, table, working
 from jmsql.client._sync.link.opening import open_runner
 from jmsql.doctor import Finding, Health, Thresholds, examine
@@ -18,7 +19,6 @@ _STYLES = {Health.ok: "green", Health.note: "yellow", Health.problem: "bold red"
 
 
 def doctor(
-    context: typer.Context,
     oldest_snapshot: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="For how long a transaction may hold vacuum back.")
     ] = 60.0,
@@ -43,7 +43,7 @@ def doctor(
     database = open_database(url, schema)
     with open_runner(database.url, schema, requires_schema=False) as runner, working("Examining ..."):
         findings = [
-            finding._replace(advice=None if finding.advice is None else advice_for(context, finding.advice))
+            finding._replace(advice=None if finding.advice is None else advice(finding.advice))
             for finding in examine(runner, Thresholds(oldest_snapshot, longest_transaction, longest_claim))
         ]
     problems = sum(finding.health is Health.problem for finding in findings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import re
 import shlex
 from functools import cache
 from importlib.resources.abc import Traversable
@@ -15,6 +16,7 @@ from jmsql.store.statement import SqlFile, Steps, first_value, optional_value
 DEFAULT_SCHEMA = "jmsql"
 VERSION_TABLE = "schema_version"
 
+_COMMAND = re.compile(r"`(jmsql [^`]*)`")
 _LONGEST_NAME = 63 - len(internal_schema(""))
 """The longest name of a schema in bytes: PostgreSQL truncates names, and the internal schema's is longer."""
 _UNFIT = set("'$%{}")
@@ -124,6 +126,27 @@ def rename_back(schema: str, former: str) -> str:
 def migrate_command(schema: str) -> str:
     """Return the command that makes the schema or brings it up to date, for advice."""
     return "`jmsql migrate`" if schema == DEFAULT_SCHEMA else f"`jmsql migrate --schema {shlex.quote(schema)}`"
+
+
+def with_place(text: str, schema: str, url: str | None = None) -> str:
+    """Return advice, each command of jmsql in backticks with the options that name the database and the schema.
+
+    Args:
+        text: The advice.
+        schema: The schema.
+        url: The URL of the database, without a password; None: the reader's commands find it.
+    """
+    given = {"--url": url, "--schema": None if schema == DEFAULT_SCHEMA else schema}
+
+    def completed(found: re.Match[str]) -> str:
+        options = (
+            f" {option} {shlex.quote(value)}"
+            for option, value in given.items()
+            if value is not None and option not in found[1].split()
+        )
+        return f"`{found[1]}{''.join(options)}`"
+
+    return _COMMAND.sub(completed, text)
 
 
 def check_schema(schema: str = DEFAULT_SCHEMA) -> Steps[None]:

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
+
+import psycopg
 import pytest
 import sqlalchemy
 from typer.testing import CliRunner
 
+import jmsql as library
 from jmsql.cli.application import app
 from jmsql.embedded import server
 from jmsql.store.connections.database_url import parse_url
 from tests.integration.cli.conftest import Command
 
 UNREACHABLE = "postgresql://clerk@127.0.0.1:1/shop"
+
+
+@pytest.fixture
+def shop(
+    jmsql: Command, jmsql_clean_url: str, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The URL of a database whose schema "the shop" has a paused queue and a dead letter from it."""
+    schema = ("--schema", "the shop")
+    assert jmsql("migrate", *schema).exit_code == 0
+    jmsql("destination", "create", "orders", *schema)
+    jmsql("destination", "set", "orders", "--maximum-deliveries", "1", *schema)
+    jmsql("send", "orders", "x", *schema)
+    with library.ConnectionFactory(jmsql_clean_url, schema="the shop").create_context(
+        session_mode=library.AcknowledgeMode.TRANSACTED
+    ) as context:
+        assert context.create_consumer(library.Queue("orders")).receive_body(str, timeout=60) == "x"
+        context.rollback()
+    jmsql("pause", "orders", *schema)
+    parsed = sqlalchemy.make_url(jmsql_clean_url)
+    monkeypatch.setenv("PGPASSWORD", parsed.password or "")
+    yield parsed.set(password=None).render_as_string()
+    database.execute('drop schema "the shop", "the shop_internal" cascade')
 
 
 @pytest.mark.parametrize("arguments", [("migrate",), ("send", "orders", "x"), ("queues",), ("doctor",)], ids=" ".join)
@@ -55,6 +82,28 @@ def test_options_before_the_subcommand(jmsql: Command, jmsql_clean_url: str, mon
         assert "`jmsql migrate --schema nowhere`" in jmsql("--schema", "nowhere", *words).errors
     assert jmsql("--url", UNREACHABLE, "queues", "--url", url).exit_code == 0
     assert jmsql("--schema", "nowhere", "queues", "--schema", "jmsql").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "advised"),
+    [
+        (("browse", "nowhere"), "destination list"),
+        (("queues",), "resume"),
+        (("history", "days"), "destination set NAME --history"),
+        (("dead-letters", "orders"), "dead-letters DLQ --from orders"),
+        (("retry", "orders"), "retry DLQ --from orders"),
+        (("receive", "orders"), "resume orders"),
+        (("selector", "explain", "orders", "color = 'red'"), "destination index orders SELECTOR"),
+        (("doctor",), "resume orders"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, tuple) else "",
+)
+def test_advice_names_the_place_that_was_given(jmsql: Command, shop: str, words: tuple[str, ...], advised: str) -> None:
+    wanted = f"`jmsql {advised} --url {shlex.quote(shop)} --schema 'the shop'`"
+    place = ("--url", shop, "--schema", "the shop")
+    for given in ((*words, *place), (*place, *words)):
+        outcome = jmsql(*given, url=UNREACHABLE)
+        assert wanted in outcome.text + outcome.errors
 
 
 def test_a_password_before_the_subcommand_is_refused(jmsql: Command) -> None:
