@@ -437,7 +437,8 @@ class AutoAcknowledge(OwnAcknowledge):
 class DupsOkAcknowledge(OwnAcknowledge):
     """DUPS_OK: messages are acknowledged together: once there are many, no other comes, or the first waits for long.
 
-    For the last of these, which may come while the application does not call the session, there is a thread.
+    For the last of these, which may come while the application does not call the session, there is a thread. Messages
+    of a connection consumer do without it: `run` acknowledges the last of them as it ends.
     """
 
     def __init__(self, state: SessionState, client: ClientContext, database: Lease) -> None:
@@ -448,7 +449,8 @@ class DupsOkAcknowledge(OwnAcknowledge):
         # delivery that comes between the look and the wait ends the wait; at worst the thread looks once too often.
         self._changed = Notifications()
         self._is_idle = False
-        """True if the thread waits for a delivery. Both write it."""
+        """True if the thread waits for a delivery. The thread writes it, without a lock, and a delivery, with the
+        session's."""
 
     def pop_buffered(self, consumer: ConsumerState) -> Message | None:
         if self._is_due or self._thread is None:
