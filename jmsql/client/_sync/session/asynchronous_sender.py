@@ -224,7 +224,9 @@ class AsynchronousSender:
     def _outcomes(self, batch: list[AsynchronousSend]) -> list[JMSException | None]:
         try:
             return self._insert(batch)
-        except Exception as error:
+        except BaseException as error:  # also sys.exit() in an application's hook: commits wait for this thread
+            if not is_failure(error):
+                raise
             logger.exception("Asynchronous sends failed with an unexpected error.")
             failure = JMSException(f"sending: {error!r}")
             failure.__cause__ = error
