@@ -599,12 +599,12 @@ def _rights(runner: Runner) -> Iterator[Finding]:
 
 
 def _functions(runner: Runner) -> Iterator[Finding]:
-    if diagnosis.ask(runner, diagnosis.is_open_to_all):
+    if diagnosis.ask(runner, diagnosis.has_lost_privileges):
         yield _problem(
             "functions",
-            "every role that has access may execute functions with the rights of the schema's owner, as after a dump "
-            "was restored without privileges",
-            "Run `jmsql migrate` as the owner of the schema, which leaves them to the roles that need them.",
+            "their privileges are not as jmsql sets them, as after a dump was restored without privileges: every role "
+            "that has access may execute those with the rights of the schema's owner, or no such role can send",
+            "Run `jmsql migrate` as the owner of the schema, which gives each role what it needs.",
         )
 
 

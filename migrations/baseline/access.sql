@@ -469,21 +469,20 @@ $$;
 comment on function jmsql_internal.set_privileges(name) is
     'Gives a role the privileges that it takes to do what it may, and no other. They stand here, and in no table.';
 
-create function jmsql_internal.is_open_to_all() returns boolean
+create function jmsql_internal.has_lost_privileges() returns boolean
     language sql stable
     set search_path = pg_catalog, pg_temp
 begin atomic
     select exists (
         select from pg_catalog.pg_proc p
-        cross join lateral aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
         where p.pronamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace)
           and (p.prosecdef or p.prorettype = 'trigger'::regtype)
-          and p.proname not in ('has_access_to_all', 'accessible_queues', 'accessible_topics')
-          and a.grantee = 0::oid);
+          and has_function_privilege('public'::name, p.oid, 'execute'::text)
+              <> (p.proname in ('has_access_to_all', 'accessible_queues', 'accessible_topics')));
 end;
-comment on function jmsql_internal.is_open_to_all() is
-    'Whether everybody may execute functions with their owner''s rights, as after a dump was restored without privileges '
-    '(pg_restore --no-privileges): renew_privileges ends that.';
+comment on function jmsql_internal.has_lost_privileges() is
+    'Whether functions have PostgreSQL''s default privileges, or the database''s, as after a dump was restored without '
+    'privileges (pg_restore --no-privileges): renew_privileges gives them theirs again.';
 
 -- Of a role that was dropped, a dump has the number alone, which is another role's on another server.
 create function jmsql_internal.forget_dropped_roles() returns void
@@ -502,6 +501,14 @@ as $$
 declare
     routine regprocedure;
 begin
+    -- Where the owner's new functions are not for all (alter default privileges), roles could not evaluate a policy.
+    for routine in
+        select p.oid from pg_proc p
+        where p.pronamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace)
+          and not has_function_privilege('public'::name, p.oid, 'execute'::text)
+    loop
+        execute format('grant execute on function %s to public', routine);
+    end loop;
     -- Nobody executes a function with its owner's rights because everybody may: also not one of a trigger, for a table
     -- of his own, with rows that no policy has seen.
     for routine in
@@ -521,8 +528,8 @@ begin
 end
 $$;
 comment on function jmsql_internal.renew_privileges() is
-    'Takes the functions of administrators from all others, and gives the roles that have access what it takes now; '
-    'every revision of the schema ends with it.';
+    'Leaves the functions of administrators to them and the others to all, and gives the roles that have access what it '
+    'takes now; every revision of the schema ends with it.';
 
 -- With a lock on one of these tables, an open transaction keeps it from others, and all clients wait behind who waits for
 -- it. So it waits for moments, lets go of what it has, and tries again, in the order in which most clients use the tables.
@@ -579,8 +586,8 @@ begin
     insert into jmsql_internal.permission (grantee, action, queue_id)
     select quote_ident(role)::regrole, a, destination from unnest(actions) a
     on conflict do nothing;
-    if jmsql_internal.is_open_to_all() then
-        -- The role can call the functions from now on, so those of administrators are closed to all others.
+    if jmsql_internal.has_lost_privileges() then
+        -- The role can call the functions from now on: those of administrators are closed to all others, and the rest is not.
         perform jmsql_internal.renew_privileges();
     end if;
     perform jmsql_internal.set_privileges(role);

@@ -317,8 +317,8 @@ paused = _question("paused", records(PausedDestination._make))
 """The queues and topics that are paused."""
 sees_all_messages = _question("sees_all_messages", value(bool))
 """True if policies hide no message from this role."""
-is_open_to_all = _question("is_open_to_all", value(bool))
-"""True if roles have access, and all of them may execute functions with the owner's rights."""
+has_lost_privileges = _question("has_lost_privileges", value(bool))
+"""True if roles have access, and may execute more or fewer functions than jmsql lets them."""
 blockers = _question("blockers", records(Blocker._make))
 """The sessions that keep others from writing or reading tables of the store, first those that hold a lock."""
 _failing = _sql.statement("failing", "examining the server", records(FailingDestination._make))

@@ -87,14 +87,14 @@ _DISABLE_ROW_SECURITY = """
     end
     $$"""
 # A dump that was restored without privileges (`pg_restore --no-privileges`) leaves to everybody the functions that run
-# with their owner's rights.
-_WITHHOLD_FUNCTIONS = """
+# with their owner's rights, or no function to anybody, if the database's default privileges say so.
+_SET_PRIVILEGES = """
     do $$
     begin
         if (select pg_catalog.pg_has_role(c.relowner, 'usage') from pg_catalog.pg_class c
             where c.relname = 'message' and c.relnamespace = '{0}'::pg_catalog.regnamespace)
         then
-            if {0}.is_open_to_all() then
+            if {0}.has_lost_privileges() then
                 perform {0}.renew_privileges();
             end if;
         end if;
@@ -125,9 +125,9 @@ def _disable_row_security(schema: str) -> str:
     return _DISABLE_ROW_SECURITY.format(*names)
 
 
-def _withhold_functions(schema: str) -> str:
-    """Return the SQL that takes from everybody the functions that run with their owner's rights."""
-    return _WITHHOLD_FUNCTIONS.format(quote_identifier(internal_schema(schema)))
+def _set_lost_privileges(schema: str) -> str:
+    """Return the SQL that gives functions their privileges again, if they have lost them."""
+    return _SET_PRIVILEGES.format(quote_identifier(internal_schema(schema)))
 
 
 def apply_revision(version: str, scripts: Iterable[Path]) -> None:
@@ -262,7 +262,7 @@ def _migrate(connection: Connection, schema: str) -> str | None:
         check_own(schema)
     if former is not None and int(former) >= int(newest_version()):
         check_version(former, schema)
-        connection.exec_driver_sql(_withhold_functions(schema))
+        connection.exec_driver_sql(_set_lost_privileges(schema))
     else:
         if former is not None:
             # Grants and revocations wait, instead of writing the same rows of the catalog at once.

@@ -259,9 +259,9 @@ order by 1, 2;
 select not row_security_active('jmsql_internal.message'::regclass::oid)
     or jmsql_internal.has_access_to_all('browse', current_user);
 
--- name: is_open_to_all
+-- name: has_lost_privileges
 -- The first grant has switched row security on; before, the owner alone gets at the functions.
-select c.relrowsecurity and jmsql_internal.is_open_to_all()
+select c.relrowsecurity and jmsql_internal.has_lost_privileges()
 from pg_catalog.pg_class c where c.oid = 'jmsql_internal.message'::regclass::oid;
 
 -- name: blockers

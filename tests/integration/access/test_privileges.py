@@ -7,10 +7,11 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
+import sqlalchemy
 from psycopg import sql
 
 from jmsql import migrate
@@ -40,14 +41,35 @@ def other_servers() -> list[str]:
     return [str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin")) if path != ours]
 
 
+TESTS_SERVER = "tests' server"
+DEFAULT_PRIVILEGES = "default privileges"
+"""A database of the tests' server whose owner lets nobody execute new functions."""
+
+
 @pytest.fixture(
-    scope="module", params=["", *other_servers()], ids=lambda programs: Path(programs).parent.name or "tests' server"
+    scope="module",
+    params=[TESTS_SERVER, DEFAULT_PRIVILEGES, *other_servers()],
+    ids=lambda place: Path(place).parent.name or place,
 )
 def database(request: pytest.FixtureRequest, jmsql_url: str) -> Iterator[psycopg.Connection[Any]]:
     """The owner's connection to a schema of each server, in which somebody keeps history."""
-    if not request.param:
+    if request.param == TESTS_SERVER:
         with psycopg.connect(jmsql_url, autocommit=True) as connection:
             yield connection
+        return
+    if request.param == DEFAULT_PRIVILEGES:
+        url = sqlalchemy.make_url(jmsql_url)
+        another = url.set(database=f"{url.database}_privileges")
+        name = sql.Identifier(another.database or "")
+        with psycopg.connect(jmsql_url, autocommit=True) as owner:
+            owner.execute(sql.SQL("create database {}").format(name))
+            try:
+                with psycopg.connect(another.render_as_string(hide_password=False), autocommit=True) as connection:
+                    connection.execute("alter default privileges revoke execute on functions from public")
+                    migrate(another.render_as_string(hide_password=False))
+                    yield connection
+            finally:
+                owner.execute(sql.SQL("drop database {} with (force)").format(name))
         return
     with tempfile.TemporaryDirectory(prefix="jmsql-tests-") as directory:
         Path(directory).chmod(0o711)  # for root: the server's account must pass through
@@ -212,26 +234,18 @@ def test_no_function_of_a_trigger_can_be_had_for_a_table_of_ones_own(
                     database.execute(statement.encode())
 
 
-def _restore_without_privileges(database: psycopg.Connection[Any]) -> None:
-    """Leave the functions as `pg_restore --no-privileges` does: with PostgreSQL's defaults."""
-    database.execute(
-        """
-        do $$ declare routine regprocedure; begin
-            for routine in
-                select oid from pg_proc where pronamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace)
-            loop
-                execute format('grant execute on function %s to public', routine);
-            end loop;
-        end $$"""
-    )
-
-
-def test_a_grant_after_a_restore_without_privileges_leaves_no_function_to_all(
-    database: psycopg.Connection[Any], roles: dict[str, str]
+@pytest.mark.parametrize(
+    "change", ["grant execute on all functions in schema {} to", "revoke execute on all functions in schema {} from"]
+)
+def test_a_grant_after_a_restore_without_privileges_leaves_each_function_to_its_roles(
+    database: psycopg.Connection[Any], roles: dict[str, str], change: LiteralString
 ) -> None:
     before = {kind: all_privileges(database, roles[kind]) for kind in ("stranger", "sender")}
     with database.transaction(force_rollback=True):
-        _restore_without_privileges(database)
+        # By PostgreSQL's default, or by the database's (`alter default privileges`).
+        for schema in ("jmsql", "jmsql_internal"):
+            database.execute(sql.SQL(f"{change} public").format(sql.Identifier(schema)))
+        assert {kind: all_privileges(database, roles[kind]) for kind in before} != before
         database.execute("select jmsql.grant_access('orders', %s, 'send')", [roles["sender"]])
         assert {kind: all_privileges(database, roles[kind]) for kind in before} == before
         database.execute(sql.SQL("set local role {}").format(sql.Identifier(roles["sender"])))
