@@ -45,7 +45,9 @@ class Outcome(StrEnum):
 class HandlerCounters:
     """The messages of a handler, by outcome; and how many of its calls, with their commits, took how long.
 
-    `long_transactions` is how many held a transaction for longer than the worker is told to warn of.
+    `long_transactions` is how many held a transaction for longer than the worker is told to warn of. The watcher's
+    thread writes that one, and a task the others as its calls end, all without a lock. A thread that is lost and comes
+    back shares the object with its successor: calls that end at the same moment may count once.
     """
 
     handled: int = 0
