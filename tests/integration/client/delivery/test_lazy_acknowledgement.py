@@ -219,3 +219,16 @@ def test_closing_the_session_ends_its_acknowledging_thread(never: Connection, ot
         receive_texts(session.create_consumer(queue), 1)
         assert len(waiting()) == 1
     assert waiting() == []
+
+
+@pytest.mark.usefixtures("used_just_now")  # else it replaces the connection without a word
+def test_a_session_that_cannot_acknowledge_as_it_closes_releases_its_messages(
+    never: Connection, others: Session, queue: Queue, server: Server
+) -> None:
+    send_texts(others, queue, "a", "b", "c")
+    session = lazy(never)
+    consumer = session.create_consumer(queue)
+    assert receive_texts(consumer, 2) == ["a", "b"]
+    server.terminate(SESSIONS)
+    session.close()
+    assert sorted(receive_texts(others.create_consumer(queue), 3)) == ["a", "b", "c"]

@@ -232,8 +232,10 @@ class NoTransaction(OwnTransaction):
         raise IllegalStateException("Only a transacted session has a transaction to share.")
 
     async def close(self) -> None:
-        await self.paused()
-        await self._release(self.failure_at_close)
+        try:
+            await self.paused()
+        finally:  # what is neither acknowledged nor released stays with the client until that ends
+            await self._release(self.failure_at_close)
 
 
 class ClientAcknowledge(NoTransaction):

@@ -225,8 +225,10 @@ class NoTransaction(OwnTransaction):
         raise IllegalStateException("Only a transacted session has a transaction to share.")
 
     def close(self) -> None:
-        self.paused()
-        self._release(self.failure_at_close)
+        try:
+            self.paused()
+        finally:  # what is neither acknowledged nor released stays with the client until that ends
+            self._release(self.failure_at_close)
 
 
 class ClientAcknowledge(NoTransaction):
