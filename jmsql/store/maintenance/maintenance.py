@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import psycopg
+
+from jmsql.exceptions import JMSException
 from jmsql.logs import contained_logger
 from jmsql.store.destinations.subscriptions import end_if_abandoned
 from jmsql.store.errors import is_connection_lost
@@ -324,11 +327,20 @@ class Maintenance:
         return [task for name in names if (task := self._requested[name]) is not None]
 
     def _run_task(self, task: MaintenanceTask, runner: Runner) -> bool:
-        """Run a task if it is time to; return whether there is more to do at once."""
+        """Run a task if it is time to; return whether there is more to do at once.
+
+        A defect of the task is logged, and costs the client nothing: its connection, with its claims, lives on.
+        """
         if monotonic() < self._next_runs.get(task.name, 0.0):
             return False
         self._next_runs[task.name] = monotonic() + task.interval  # also if it fails
-        has_more = task.run(runner)
+        try:
+            has_more = task.run(runner)
+        except (psycopg.Error, JMSException, LeadershipLostError):
+            raise
+        except Exception:
+            logger.exception("The maintenance task %r failed.", task.name)
+            return False
         if has_more:
             self._next_runs[task.name] = 0.0
         return has_more

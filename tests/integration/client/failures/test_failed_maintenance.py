@@ -9,9 +9,11 @@ import psycopg
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, Queue
+from jmsql.store.maintenance.maintenance_task import MaintenanceTask, register_task, request_tasks
 from jmsql.store.receiving.progress import ClaimedMessage, Progress
 from jmsql.store.receiving.redelivery import ExtendedClaim
 from jmsql.store.rows.message_rows import MessageKey
+from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 from jmsql.testing import wait_for
 from tests.texts import receive, texts_of
 
@@ -88,3 +90,27 @@ def test_the_log_names_a_duty_that_fails(
             connection._control.progress_reports.drop(message)
         finally:
             database.execute("drop trigger refuse on jmsql_internal.reported_progress; drop function refuse()")
+
+
+def make_defective_task(schema: str) -> MaintenanceTask:
+    """Make a task whose code has a defect."""
+
+    def run(runner: Runner) -> bool:
+        raise KeyError(f"{schema}: {type(runner).__name__}")
+
+    return MaintenanceTask("defective", run)
+
+
+def test_client_keeps_its_connection_and_claims_although_a_task_of_the_maintenance_has_a_defect(
+    connection: Connection, queue: Queue, jmsql_clean_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    consumer = session.create_consumer(queue)
+    session.create_producer(queue).send(session.create_text_message("claimed"))
+    claimed = receive(consumer)
+    register_task("defective", f"{__name__}:{make_defective_task.__name__}")
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as database:
+        PsycopgRunner(database, "jmsql").run(request_tasks(["defective"]))
+        wait_for(lambda: caplog.text.count("The maintenance task 'defective' failed") > 2)
+    claimed.acknowledge()
+    assert "Control connection failed" not in caplog.text
