@@ -434,32 +434,34 @@ create function jmsql_internal.batch_lock(batch bigint) returns bigint
 comment on function jmsql_internal.batch_lock(bigint) is
     'The key of the advisory lock that transactions share which add to a batch as handlers, and that its end takes alone.';
 
-create function jmsql_internal.hold_batch(batch bigint) returns void
+create function jmsql_internal.hold_batch(batch bigint) returns boolean
     language plpgsql volatile security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set jit = off
 as $$
 begin
-    if pg_try_advisory_xact_lock_shared(jmsql_internal.batch_lock(batch)) then
-        perform from jmsql_internal.batch b where b.batch_id = batch and b.ended_at is null;
-        if found and current_setting('transaction_isolation') <> 'read committed' then
-            -- It does not see an end since its beginning, but a lock fails at it. Let it go again: the block may be closed meanwhile.
-            begin
-                perform from jmsql_internal.batch b where b.batch_id = batch for share;
-                raise exception using errcode = 'JMS99';
-            exception when sqlstate 'JMS99' then
-                return;
-            end;
-        elsif found then
-            return;
-        end if;
+    if not pg_try_advisory_xact_lock_shared(jmsql_internal.batch_lock(batch)) then
+        -- Until that transaction ends, neither answer is certain.
+        raise exception 'The batch % is being ended by a transaction.', batch using errcode = 'JMS02';
     end if;
-    raise exception 'The batch % has ended.', batch using errcode = 'JMS02';
+    perform from jmsql_internal.batch b where b.batch_id = batch and b.ended_at is null;
+    if not found then
+        return false;
+    elsif current_setting('transaction_isolation') <> 'read committed' then
+        -- It does not see an end since its beginning, but a lock fails at it. Let it go again: the block may be closed meanwhile.
+        begin
+            perform from jmsql_internal.batch b where b.batch_id = batch for share;
+            raise exception using errcode = 'JMS99';
+        exception when sqlstate 'JMS99' then
+            return true;
+        end;
+    end if;
+    return true;
 end
 $$;
 comment on function jmsql_internal.hold_batch(bigint) is
-    'Keeps a batch from its end until the transaction ends, which adds messages.';
+    'Keeps a batch from its end until the transaction ends, which adds messages; false where it has ended or was deleted.';
 
 -- Opening and closing.
 

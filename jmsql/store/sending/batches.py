@@ -21,7 +21,7 @@ def _counts(result: Result) -> BatchProgress | None:
 _open = _sql.statement("open", "opening the batch {name!r}", value(int))
 _add_callback = _sql.statement("add_callback", "opening a batch", nothing)
 _close = _sql.statement("close", "closing the batch {batch}", row_count)
-_hold = _sql.statement("hold", "adding to the batch {batch}", nothing)
+_hold = _sql.statement("hold", "adding to the batch {batch}", value(bool))
 _progress = _sql.statement("progress", "reading the batch {batch}", _counts)
 
 _check = _sql.statement("check", "ending batches", value(int))
@@ -80,11 +80,11 @@ def close_batch(batch: int) -> Query[int]:
     return _close.bind(batch=batch)
 
 
-def hold_batch(batch: int) -> Query[None]:
-    """Keep a batch from its end until the transaction ends, which adds messages to the batch.
+def hold_batch(batch: int) -> Query[bool]:
+    """Keep a batch from its end until the transaction ends, which adds messages; return False if it has ended.
 
     Raises:
-        IllegalStateException: The batch has ended.
+        IllegalStateException: Another transaction is ending the batch.
     """
     return _hold.bind(batch=batch)
 

@@ -327,9 +327,11 @@ def test_a_message_that_a_handler_adds_keeps_the_batch_whose_other_message_is_pu
         handler.execute("commit prepared 'handler'" if is_prepared else "commit")
         assert (batches.callbacks(), batches.left_checks()) == ([], 0)
         batches.sql.execute("begin; delete from jmsql_internal.message; set constraints all immediate")
-        with pytest.raises(psycopg.Error, match="has ended"):
-            late.execute("select jmsql_internal.hold_batch(%s)", (batch,))
+        hold = "select jmsql_internal.hold_batch(%s)"
+        with pytest.raises(psycopg.Error, match="is being ended"):
+            late.execute(hold, (batch,))
         batches.sql.execute("commit")
+        assert late.execute(hold, (batch,)).fetchone() == (False,)
     [callback] = batches.callbacks()
     assert (callback["total"], callback["done"], callback["cancelled"]) == (2, 1, 1)
 

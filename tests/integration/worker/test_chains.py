@@ -182,6 +182,49 @@ async def test_the_next_steps_belong_to_the_batch_of_the_message(
         assert jmsql.batch_progress(connection, batch.id).done == 6
 
 
+@KINDS
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_chain_goes_on_without_its_batch_once_that_has_ended_or_was_deleted(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase, is_async: bool, transacted: bool, is_deleted: bool
+) -> None:
+    calls: list[str] = []
+
+    def fail_at_first(text: str) -> str:
+        calls.append(text)
+        if len(calls) == 1:
+            raise Reject("ask a person")
+        return text + "?"
+
+    application = Application(jmsql_factory)
+    first, *others = chain(application, fail_at_first, shout, is_async=is_async, transacted=transacted)
+    with jmsql_factory.create_connection() as connection, Administration(jmsql_factory.url) as administration:
+        with jmsql.batch(connection, "one chain", on_end="ends") as batch:
+            batch.send(first, "a", then=[*others, "the end"])
+        async with application.running():
+            counts = (await received(jmsql_factory, "ends")).get_body(dict)
+            if is_deleted:
+                administration.delete_batch(batch.id)
+            assert administration.retry("DLQ").returned
+            assert (await received(jmsql_factory, "the end")).get_body(str) == "a?!"
+        assert counts["total"] == counts["failed"] == 1  # type: ignore[index]
+        if not is_deleted:
+            assert jmsql.batch_progress(connection, batch.id).total == 1
+    assert calls == ["a", "a"]
+    assert database.rows("select from jmsql.messages") == []
+
+
+def test_a_chain_of_an_ended_batch_goes_on_in_the_transaction_of_a_test(
+    jmsql_transaction: psycopg.Connection[Any],
+) -> None:
+    application = Application()
+    first, last = chain(application, shout, shout, is_async=False)
+    with jmsql.batch(jmsql_transaction, "one chain") as batch:
+        batch.send(first, "a", then=[last, "the end"])
+    jmsql_transaction.execute("update jmsql_internal.batch set ended_at = now()")
+    application.drain(transaction=jmsql_transaction)
+    assert [message.get_body(str) for message in sent(jmsql_transaction, "the end")] == ["a!!"]
+
+
 def test_a_chain_runs_in_the_transaction_of_a_test(jmsql_transaction: psycopg.Connection[Any]) -> None:
     application = Application()
     first, *others = chain(application, shout, note, shout, is_async=False)

@@ -74,10 +74,10 @@ class Batch:
         """True if a handler adds to its message's batch, which its transaction does not keep yet."""
 
     @classmethod
-    def of_member(cls, context: JMSContext, number: int, schema: str) -> Self:
-        """Return the batch of a message that a session has received."""
+    def of_member(cls, context: JMSContext, number: int, schema: str, *, is_held: bool = False) -> Self:
+        """Return the batch of a message that a session has received, which its transaction may keep already."""
         found = cls(context, f"batch {number}", schema)
-        found._id, found._context, found._needs_hold = number, context, True
+        found._id, found._context, found._needs_hold = number, context, not is_held
         return found
 
     @property
@@ -157,7 +157,8 @@ class Batch:
                 f"The block of the batch {self.name!r} is over. Its handlers may still add to it: call.batch.send(…)."
             )
         if self._needs_hold:
-            self._context.run_steps(hold_batch(self.id))
+            if not self._context.run_steps(hold_batch(self.id)):
+                raise IllegalStateException(f"The batch {self.id} has ended.", "JMS02")
             self._needs_hold = not self._context.transacted
         return self._context
 
@@ -277,6 +278,21 @@ def batch_of(session: Session | JMSContext, message: Message, *, schema: str = "
     if not isinstance(number, int) or message.jms_message_id is None:
         return None
     return Batch.of_member(_context(session, schema), number, schema)
+
+
+def batch_of_next_step(session: Session, message: Message) -> Batch | None:
+    """Return the batch that the next step of a message is added to, kept from its end.
+
+    Returns:
+        The batch; None: the message belongs to none, or the batch has ended or was deleted.
+
+    Raises:
+        JMSException: A transaction is ending the batch, or the server cannot be asked.
+    """
+    found = batch_of(session, message)
+    if found is None or not session.run_steps(hold_batch(found.id)):
+        return None
+    return Batch.of_member(_context(session, "jmsql"), found.id, "jmsql", is_held=True)
 
 
 @set_module("jmsql")

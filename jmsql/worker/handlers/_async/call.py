@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jmsql.client._async.connection.context import JMSContext
 from jmsql.client._async.connection.simplified import message_of
 from jmsql.client._async.session.session import HandlerSession
-from jmsql.client.batches._async.batch import Batch, batch_of
+from jmsql.client.batches._async.batch import Batch, batch_of, batch_of_next_step
 from jmsql.client.sending.steps import next_message
 from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency import ASYNC
@@ -528,7 +528,7 @@ class HandlerCall(AnyCall):
             raise Reject(str(error)) from error
         following = next_message(message, None if result is None else message_of(result))
         following.jms_correlation_id = message.jms_correlation_id or message.jms_message_id
-        batch = batch_of(self.session, message)
+        batch = await batch_of_next_step(self.session, message)
         if batch is not None:
             await batch.send(destination, following, priority=message.jms_priority)
             return
