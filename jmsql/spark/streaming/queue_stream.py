@@ -438,7 +438,7 @@ class SparkStream:
             found = self._work_beside([self._claim_piece(claim_id, piece, connection_id) for piece in pieces])
         finally:
             if found is None:
-                self._runner.run(_release_claims.bind(queue_id=self.queue_id, claim_id=claim_id))
+                self._runner.run(in_transaction(self._release(claim_id)))
         if found is None:
             return None
         claimed = [row for each in found for row in each]
@@ -476,6 +476,14 @@ class SparkStream:
         lowest[piece.inverse_priority] = piece.first
         claim = self._claim(claim_id, connection_id, lowest, piece.messages, piece.last)
         return (yield from claim_batch(None).bind(claim))
+
+    def _release(self, claim_id: int) -> Steps[None]:
+        """Release the claims of all pieces, once their transactions have ended.
+
+        The server may still be committing one whose connection was lost.
+        """
+        yield from _lock_source.bind(self._source)
+        yield from _release_claims.bind(queue_id=self.queue_id, claim_id=claim_id)
 
     def _claim(
         self, claim_id: int, connection_id: int, lowest: Sequence[int], limit: int, last_sequence: int

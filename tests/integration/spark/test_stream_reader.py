@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
@@ -23,6 +23,7 @@ from jmsql.spark.streaming.queue_stream_reader import StreamReader
 from jmsql.store.receiving.receive import claim_batch
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
+from tests.background import Background
 from tests.integration.client.server import Server
 from tests.integration.store.plans import PlannedStatement, sql_of
 
@@ -368,6 +369,29 @@ def test_connections_that_claim_are_made_again_and_later_drivers_stop_them(
         assert later.latestOffset(second, ReadMaxRows(10))["batch"] == 3
         with pytest.raises(jmsql.IllegalStateException, match="Another driver has taken over"):
             reader.latestOffset(second, ALL)
+
+
+def test_claims_committed_after_their_connection_was_lost_are_released(
+    context: jmsql.JMSContext, server: Server, small_pieces: None, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(context, *(f"{number:02}" for number in range(60)))
+    with driver(**WIDE) as reader, psycopg.connect(url) as lost:
+        start = reader.initialOffset()
+        first = reader.latestOffset(start, ReadMaxRows(20))
+
+        def work_and_be_lost(stream: SparkStream, work: Sequence[Any]) -> None:
+            runner = PsycopgRunner(lost, "jmsql")
+            for steps in work:
+                runner.run(steps)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SparkStream, "_work_beside", work_and_be_lost)
+            claiming = Background(lambda: reader.latestOffset(first, ReadMaxRows(20)))
+            server.wait_until_someone_waits()
+            lost.commit()
+            second = claiming.result()
+        assert read(reader, first, second) == [f"{number:02}" for number in range(20, 40)]
+        assert left(server) == (40, 20, 1)
 
 
 def test_available_now_leaves_messages_sent_later(context: jmsql.JMSContext, server: Server) -> None:
