@@ -220,6 +220,17 @@ comment on function jmsql_internal.bury_dead_letters(integer) is
     'Moves messages whose deliveries have all failed to their dead-letter queues: at most so many at once.';
 
 -- What is delivered again has not ended: its former result goes with the dead letter.
+create function jmsql_internal.without_dead_letter_properties(properties jsonb) returns jsonb
+    language sql immutable
+begin atomic
+    select properties - array['JMS_jmsql_OriginalDestination', 'JMS_jmsql_OriginalSubscription',
+                              'JMS_jmsql_OriginalClientID', 'JMS_jmsql_OriginalExpiration',
+                              'JMS_jmsql_DeadLetterReason', 'JMS_jmsql_DeadLetterTime', 'JMS_jmsql_Deliveries',
+                              'JMS_jmsql_FirstFailure', 'JMS_jmsql_LastError'];
+end;
+comment on function jmsql_internal.without_dead_letter_properties(jsonb) is
+    'Properties but for those that `dead_letter_properties` adds.';
+
 create function jmsql_internal.return_dead_letters(queue integer, inverse_priorities smallint[], sequences bigint[])
     returns table (destination text, subscription text, returned bigint)
     language plpgsql volatile strict
@@ -280,8 +291,7 @@ begin
                    case when jmsql_internal.whole_number(f.properties ->> 'JMS_jmsql_OriginalExpiration')
                              > jmsql_internal.current_milliseconds()
                         then jmsql_internal.whole_number(f.properties ->> 'JMS_jmsql_OriginalExpiration') end,
-                   nullif(f.properties - array(select k from jsonb_object_keys(f.properties) k
-                                               where starts_with(k, 'JMS_jmsql_') and k <> 'JMS_jmsql_Batch'), '{}'),
+                   nullif(jmsql_internal.without_dead_letter_properties(f.properties), '{}'),
                    body_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode, jms_delivery_time,
                    message_type, jms_correlation_id, jms_reply_to, jms_type, property_types, text_body, json_body,
                    body_types, bytes_body

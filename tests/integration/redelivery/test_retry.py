@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 
 import pytest
 import sqlalchemy
@@ -49,6 +50,23 @@ def test_queues_with_dead_letters_are_listed_by_name(
     assert administration.dead_letter_queues() == []
     let_die(connection, fragile, "no")
     assert administration.dead_letter_queues() == ["DLQ"]
+
+
+def test_dead_letters_go_back_with_the_properties_that_jmsql_gave_them_before(
+    connection: Connection, others: Session, fragile: Queue, administration: Administration, server: Server
+) -> None:
+    ticks = "select properties from jmsql_internal.message"
+    administration.set_schedule("report", timedelta(days=2), fragile, "the figures")
+    with others.create_consumer("another queue"):  # so that the client sends what is due
+        server.rows("update jmsql_internal.schedule set next_at = clock_timestamp() - interval '5 d'")
+        server.rows("select pg_notify('jmsql', '-2147483648')")
+        wait_for(lambda: server.rows(ticks))
+    [(before,)] = server.rows(ticks)
+    assert {"JMS_jmsql_Schedule", "JMS_jmsql_ScheduledTime", "JMS_jmsql_MissedTicks"} <= set(before)
+    let_die(connection, fragile, "no")
+    assert server.rows(ticks) != [(before,)]
+    assert administration.retry().returned == {"queue://orders": 1}
+    assert server.rows(ticks) == [(before,)]
 
 
 def test_dead_letters_go_back_as_they_were_and_count_as_new(
