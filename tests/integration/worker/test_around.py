@@ -191,6 +191,32 @@ async def test_an_error_that_it_swallows_did_not_happen(
     assert texts_in(jmsql_factory, "answers") == []
 
 
+@kinds
+@pytest.mark.parametrize("fallback", [None, "another kite"])
+async def test_an_error_that_it_swallows_ends_the_chain_unless_it_sets_a_result(
+    jmsql_factory: ConnectionFactory,
+    database: WorkerDatabase,
+    is_async: bool,
+    transacted: bool,
+    fallback: str | None,
+) -> None:
+    class Fallback(Around):
+        @contextmanager
+        def _blocking(self, call: HandlerCall) -> Iterator[None]:
+            with super()._blocking(call):
+                yield
+            call.result = fallback
+
+    def fail(_: str) -> None:
+        raise LookupError("no such article")
+
+    app = application(jmsql_factory, Fallback(swallowed=LookupError), fail, is_async=is_async, transacted=transacted)
+    with jmsql_factory.create_context() as context:
+        jmsql.send(context, "orders", "kite", then=["next"])
+    await run_until(app, lambda: is_handled(database))
+    assert texts_in(jmsql_factory, "next") == ([] if fallback is None else [fallback])
+
+
 async def test_an_error_of_the_database_that_it_swallows_fails_the_message_all_the_same(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:

@@ -162,6 +162,8 @@ class HandlerCall(AnyCall):
         self._context: Context | None = None
         self._report: Callable[[Progress | None], object] | None = None
         """Takes the progress; None: there was none. Written by the handler, in any thread."""
+        self._has_returned = False
+        """True once the function has returned; False if `around` has swallowed its error. Written by the handler."""
         self._is_over = False
         """True once the message is settled. Written by `run`; read by threads that the handler has left behind."""
         self._is_claim_lost = False
@@ -188,7 +190,7 @@ class HandlerCall(AnyCall):
                 with self.session.extend_claims():
                     self._call_until_cancelled(claim)
                     has_returned = True
-                    if self.result is not None or self._is_in_chain():
+                    if self.result is not None or (self._has_returned and self._is_in_chain()):
                         self._answer(self.result)
                     if self.listener.keep_result is not None:
                         self._keep_result(self.listener.keep_result)
@@ -320,6 +322,7 @@ class HandlerCall(AnyCall):
         arguments = self.arguments()
         try:
             self.result = self._function_call.run(call, self.listener.handler, **arguments)
+            self._has_returned = True
         except BaseException as error:
             if self.deadline is not None and self.deadline.has_caused(error):
                 own = self.deadline.error_for(error)
