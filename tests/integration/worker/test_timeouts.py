@@ -199,6 +199,40 @@ async def test_a_thread_that_ends_late_takes_no_message_while_its_dead_letter_ho
     assert begun[0] is not begun[1]
 
 
+@pytest.mark.parametrize("options", [{}, {"transacted": False}, {"chunk": 2}], ids=str)
+async def test_a_thread_given_up_has_its_failure_callbacks_called_once_and_at_once(
+    jmsql_factory: ConnectionFactory, options: dict[str, Any]
+) -> None:
+    told: list[tuple[BaseException, bool]] = []
+    threads: list[threading.Thread] = []
+    may_end = threading.Event()
+
+    def handle(body: Any) -> None:
+        threads.append(threading.current_thread())
+        if len(threads) == 1:
+            may_end.wait(PATIENCE)
+
+    def handle_one(body: str, call: HandlerCall) -> None:
+        call.failure_callbacks.append(lambda error: told.append((error, may_end.is_set())))
+        handle(body)
+
+    def handle_several(body: list[str], call: HandlerCall) -> None:
+        handle_one("", call)
+
+    application = Application(jmsql_factory)
+    application.listener("orders", timeout=0.2, redelivery=RedeliveryPolicy(maximum_deliveries=1), **options)(
+        handle_several if "chunk" in options else handle_one
+    )
+    async with application.running(timings=WorkerTimings(cancel_timeout=0.2)):
+        send(jmsql_factory, "orders", "slow")
+        await until(lambda: bool(told))
+        may_end.set()
+        await until(lambda: not threads[0].is_alive())
+    [(error, was_late)] = told
+    assert isinstance(error, TimeoutError)
+    assert not was_late
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_the_time_out_is_the_outcome_whatever_the_cleanup_raises(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase, *, is_async: bool

@@ -223,17 +223,21 @@ class HandlerCall(AnyCall):
         error.__traceback__ = from_application(error.__traceback__)
         verdict = self.verdict = self._verdict(error)
         self.outcome = _outcome_of(verdict)
-        if not self.is_abandoned:
-            # In the handler's context, so that a handler of the log knows an error that `around` has seen there.
-            (self._context or copy_context()).run(self._tell_failure, verdict)
-            if self.listener.keep_result is not None and not self._is_cancelled:
-                self._keep_failures(self.listener.keep_result)
-            release(self.listener, self.session, verdict)
-        self._call_back([partial(function, error) for function in self.failure_callbacks])
+        if self.is_abandoned:
+            return  # the watcher does the rest
+        # In the handler's context, so that a handler of the log knows an error that `around` has seen there.
+        (self._context or copy_context()).run(self._tell_failure, verdict)
+        if self.listener.keep_result is not None and not self._is_cancelled:
+            self._keep_failures(self.listener.keep_result)
+        release(self.listener, self.session, verdict)
+        self._call_failure_callbacks(error)
         if self._is_cancelled:
             self.session.pop_dead_letter()  # as there is none
         else:
             self.call_dead_letter_hooks()
+
+    def _call_failure_callbacks(self, error: BaseException) -> None:
+        self._call_back([partial(function, error) for function in self.failure_callbacks])
 
     @property
     def is_abandoned(self) -> bool:
@@ -387,8 +391,11 @@ class HandlerCall(AnyCall):
         verdict = self.listener.verdict(deadline.error)
         self._tell_failure(verdict)
         self._give_up()
+        if self.listener.keep_result is not None:
+            self._keep_failures(self.listener.keep_result)
         release(self.listener, self.session, verdict)
         self.verdict = verdict
+        self._call_failure_callbacks(deadline.error)
         self.call_dead_letter_hooks()
         self.session.close()
         return True
