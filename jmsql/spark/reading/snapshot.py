@@ -32,6 +32,8 @@ _DOING = "finding the moment of the read"
 _ANSWER_TIMEOUT = 60.0
 """Seconds to wait for an answer of the keeper."""
 
+_SOCKET_PATH_LIMIT = 103  # bytes; macOS allows 103, Linux 107
+_NAME_LENGTH = 16
 _INTERVAL = 0.01
 _MOST_QUERIES = 2**30
 """The numbers from here on are of stages, of queries that have no number."""
@@ -61,11 +63,13 @@ def keep_snapshot(
     """
     driver = os.getppid()
     address = without_secrets(database.resolve())
-    directory = Path(tempfile.gettempdir(), f"jmsql-spark-{os.getuid()}")
+    directory = _directory()
     directory.mkdir(mode=0o700, exist_ok=True)
     if directory.is_symlink() or directory.stat().st_uid != os.getuid() or directory.stat().st_mode & 0o077:
         raise JMSException(f"The directory {directory} is not this account's own; remove it, or set TMPDIR.")
-    name = hashlib.sha256(f"{driver} {database.connection} {database.url} {address}".encode()).hexdigest()[:16]
+    name = hashlib.sha256(f"{driver} {database.connection} {database.url} {address}".encode()).hexdigest()[
+        :_NAME_LENGTH
+    ]
     read = 2 * (1 + secrets.randbelow(2**30 - 1))  # whose numbers no application can have seeded
     request = json.dumps({"read": read, "timeout": timeout, "history_of": history_of, "shared": shared})
     with (directory / f"{name}.lock").open("w") as lock:
@@ -83,6 +87,14 @@ def keep_snapshot(
     if answer != "ok\n":
         raise _not_taken(answer)
     return read
+
+
+def _directory() -> Path:
+    """Return the directory of the keepers' sockets: in /tmp where the path of one in TMPDIR would be too long."""
+    name = f"jmsql-spark-{os.getuid()}"
+    directory = Path(tempfile.gettempdir(), name)
+    longest = len(os.fsencode(directory)) + 1 + _NAME_LENGTH
+    return directory if longest <= _SOCKET_PATH_LIMIT else Path("/tmp", name)  # noqa: S108 - its owner is checked
 
 
 def _request(path: Path, request: str) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -54,6 +57,20 @@ def task(monkeypatch: pytest.MonkeyPatch) -> Task:
 
 def add_queue(server: Server) -> None:
     server.rows("insert into jmsql_internal.queue (name) select 'later ' || count(*) from jmsql_internal.queue")
+
+
+@pytest.mark.parametrize("length", [86, 87, 120], ids=lambda length: f"{length} bytes")
+def test_snapshot_is_taken_however_long_the_path_of_temporary_files_is(
+    server: Server, task: Task, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    name = f"/jmsql-spark-{os.getuid()}"
+    with tempfile.TemporaryDirectory() as root:
+        long = Path(root, "l" * (length - len(name) - len(root) - 1))
+        long.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(long))
+        read = keep_snapshot(DatabaseReference(), timeout=_KEPT)
+        add_queue(server)
+        assert task.count(read, 1) == 0
 
 
 def test_snapshot_stays_while_it_is_used_and_a_query_after_that_sees_another(server: Server, task: Task) -> None:
