@@ -152,11 +152,19 @@ class Days:
     def plan(self, *, drop: bool, progress: Callable[[date], None]) -> list[ArchivedDay]:
         """Compare all days, and tell which would be dropped once the archive has them."""
         days = []
+        kept: date | None = None
         for day in self._days():
             progress(day.day)
             compared = self._compare(day)
+            reason = None
+            if drop:
+                # A run archives what is missing before it removes anything.
+                reason = self._kept_because(day, compared._replace(missing=0))
+                if reason is None and kept is not None:
+                    reason = f"{kept}, before it, is kept"
+                elif kept is None and reason is not None:
+                    kept = day.day
             if compared.in_history:
-                reason = self._reason(day) or self._readers(day) if drop else None
                 days.append(_archived(day, compared, dropped=drop and reason is None, kept_because=reason))
         return days
 
@@ -172,7 +180,7 @@ class Days:
                 break
             progress(day.day)
             compared = self._compare(day)
-            reason = self._reason(day) or _difference(compared) or self._readers(day)
+            reason = self._kept_because(day, compared)
             if reason is None:
                 self._remove(day.day)
             if compared.in_history or reason is not None:
@@ -188,10 +196,12 @@ class Days:
     def _is_kept(self, day: HistoryDay) -> bool:
         return day.day >= self._history.today() - timedelta(days=self._settings.keep_days)
 
-    def _reason(self, day: HistoryDay) -> str | None:
+    def _kept_because(self, day: HistoryDay, compared: _Comparison) -> str | None:
         if self._is_kept(day):
             return "it is to be kept"
-        return None if day.settled else "it is not settled yet"
+        if not day.settled:
+            return "it is not settled yet"
+        return _difference(compared) or self._readers(day)
 
     def _readers(self, day: HistoryDay) -> str | None:
         # This archive's own places are passed once a run has archived the current history.

@@ -103,8 +103,14 @@ def test_each_run_adds_what_is_new_and_drops_what_is_safe(
     (tmp_path / "lost").rename(lost)
     copy = lost.with_name("copy.parquet")
     copy.write_bytes(lost.read_bytes())
+    planned = archive(str(target), drop=True, dry_run=True).days
+    doubled = "the archive has 1 of its messages too often"
+    assert [(day.dropped, day.kept_because) for day in planned] == [
+        (False, doubled),
+        (False, f"{SECOND}, before it, is kept"),
+    ]
     report = archive(str(target), drop=True)
-    assert [day.kept_because for day in report.days] == ["the archive has 1 of its messages too often"]
+    assert [day.kept_because for day in report.days] == [doubled]
     copy.unlink()
 
     report = archive(str(target), drop=True, keep_days=2)
