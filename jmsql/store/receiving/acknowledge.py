@@ -359,6 +359,6 @@ class Recipient:
             claim_ids=integers_literal(claim_ids),
         )
 
-    def release(self, releases: Sequence[Release]) -> Steps[None]:
+    def release(self, releases: Sequence[Release]) -> Steps[list[int]]:
         """Release messages."""
         return release(releases, restricted=self.is_restricted)

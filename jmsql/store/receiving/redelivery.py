@@ -207,11 +207,11 @@ def _parts_of_outcomes(*, says_more: bool) -> dict[str, str]:
     }
 
 
-def _release(*, restricted: bool, says_more: bool) -> Statement[None]:
+def _release(*, restricted: bool, says_more: bool) -> Statement[list[int]]:
     forget = _sql["ask_to_forget_released" if restricted else "forget_released"]
     parts = {"forget": forget, "next_attempt": fill(_sql["next_attempt"], outcome="r")}
     parts |= _parts_of_outcomes(says_more=says_more) | _parts
-    return _sql.statement("release", "releasing messages", nothing, parts)
+    return _sql.statement("release", "releasing messages", column, parts)
 
 
 def _record_attempts(*, says_more: bool) -> Statement[None]:
@@ -280,7 +280,7 @@ def record_deliveries(keys: Sequence[MessageKey], connection_id: int) -> Query[i
     return _record_deliveries.bind(key_parameters(keys), group_hashes=group_hashes, connection_id=connection_id)
 
 
-def release(releases: Sequence[Release], *, restricted: bool = False) -> Steps[None]:
+def release(releases: Sequence[Release], *, restricted: bool = False) -> Steps[list[int]]:
     """Release messages.
 
     Those without a claim are locked by a transaction that is about to end. Claims that were taken away meanwhile are
@@ -289,17 +289,22 @@ def release(releases: Sequence[Release], *, restricted: bool = False) -> Steps[N
     Args:
         releases: The messages.
         restricted: Whether the role may not delete; it asks for a removal instead.
+
+    Returns:
+        As `release_claimed`.
     """
+    released: list[int] = []
     claimed = [release for release in releases if release.claim_id is not None]
     locked = [release for release in releases if release.claim_id is None]
     if claimed:
-        yield from release_claimed(claimed, restricted=restricted)
+        released = yield from release_claimed(claimed, restricted=restricted)
     if locked:
         yield from record_attempts(locked)
+    return released
 
 
-def release_claimed(claimed: Sequence[Release], *, restricted: bool = False) -> Query[None]:
-    """Release messages that are claimed."""
+def release_claimed(claimed: Sequence[Release], *, restricted: bool = False) -> Query[list[int]]:
+    """Release messages that are claimed; return the sequences of those that were, and have a delivery to remember."""
     claim_ids = array_literal(release.claim_id for release in claimed)
     statement = _release_claimed[restricted, _say_more(claimed)]
     return statement.bind(_outcomes(claimed), claim_ids=claim_ids)

@@ -109,7 +109,8 @@ set claim_id = null, connection_id = null, claimed_at = null, claim_expires_at =
     first_failed_at = coalesce(d.first_failed_at, case when r.attempts > {retries_of_r} then statement_timestamp() end),
     dead_letter_queue_id = r.dead_letter_queue_id
 from kept r
-where d.ctid = r.address;
+where d.ctid = r.address
+returning d.sequence;
 
 -- name: forget_released
 delete from jmsql_internal.delivery where ctid = any(array(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy
 from sqlalchemy import orm
@@ -82,6 +83,36 @@ async def test_both_hooks_are_called_once_the_dead_letter_is_committed(
                     assert await events.next() == expected
     assert events.are_over
     assert database.rows("select reason from jmsql.dead_letters order by 1") == [("maximum deliveries",), ("rejected",)]
+
+
+@pytest.mark.parametrize("options", [{}, {"transacted": False}, {"chunk": 2}], ids=str)
+async def test_a_message_whose_claim_was_lost_calls_no_hook_for_a_move_that_did_not_happen(
+    options: dict[str, Any], jmsql_factory: ConnectionFactory, jmsql_clean_url: str
+) -> None:
+    events, calls = Events(), list[str]()
+    app = Application(jmsql_factory, on_dead_letter=lambda _, error: events.tell(str(error)))
+
+    def fail() -> None:
+        calls.append("lost" if not calls else "kept")
+        if calls == ["lost"]:
+            with psycopg.connect(jmsql_clean_url) as connection:  # as the maintenance does, which counts the delivery
+                connection.execute(
+                    "update jmsql_internal.delivery set claim_id = null, connection_id = null, claimed_at = null, "
+                    "claim_expires_at = null"
+                )
+        raise ValueError(calls[-1])
+
+    def handle(body: str) -> None:
+        fail()
+
+    def handle_several(bodies: list[str]) -> None:
+        fail()
+
+    app.listener("orders", redelivery=ONCE, **options)(handle_several if "chunk" in options else handle)
+    async with app.running():
+        send(jmsql_factory, "orders", "a")
+        assert await events.next() == "kept"
+    assert events.are_over
 
 
 async def test_a_message_that_is_never_retried_or_cannot_be_read_calls_it_with_the_error_itself(

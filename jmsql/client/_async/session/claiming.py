@@ -292,30 +292,31 @@ class Claiming:
             raise
         return [release.key for release in releases]
 
-    async def release(self, database: Lease | None, releases: list[Release]) -> None:
-        """Release messages by the session's connection, or beside the session."""
-        if database is None or not await self._has_released(database, releases):
-            await self._redelivery.release(releases)
+    async def release(self, database: Lease | None, releases: list[Release]) -> list[int]:
+        """Release messages by the session's connection, or beside the session; return as `release_claimed` does."""
+        released = None if database is None else await self._release_by(database, releases)
+        if released is None:
+            released = await self._redelivery.release(releases)
         if any(release.dead_letter_queue_id is not None for release in releases):
             await self._redelivery.bury()
+        return released
 
     async def release_in_any_case(self, database: Lease, releases: list[Release]) -> None:
         """Release messages as `release` does, or by the control connection a little later."""
-        if not await self._has_released(database, releases):
+        if await self._release_by(database, releases) is None:
             await self._redelivery.release_in_any_case(releases)
 
-    async def _has_released(self, database: Lease, releases: list[Release]) -> bool:
-        """Release messages by the session's own connection, and return whether that was possible.
+    async def _release_by(self, database: Lease, releases: list[Release]) -> list[int] | None:
+        """Release messages by the session's own connection, as `release` does; return None if that was not possible.
 
         It may have none, for which it would have to wait, or may have lost it while it was idle. As claims have
         numbers, nothing is released twice.
         """
         if self._is_shared or not database.link.is_connected:
-            return False
+            return None
         await self._redelivery.wait_for_extension()
         try:
-            await database.run(database.recipient.release(releases))
+            return await database.run(database.recipient.release(releases))
         except JMSException as error:
             logger.info("Claims are released beside the session: %s", error)
-            return False
-        return True
+            return None

@@ -257,8 +257,10 @@ class Claims(Delivery):
         ]
         releases = await self._redelivery.failures(failed, failure)
         later = [Release(buffer.held.key(row), claim_of(row)) for buffer, row in held]
-        await self._claiming.release(self._database, releases + later)
-        self._has_dead_letter = any(release.dead_letter_queue_id is not None for release in releases)
+        released = await self._claiming.release(self._database, releases + later)
+        self._has_dead_letter = any(
+            release.dead_letter_queue_id is not None and release.key.sequence in released for release in releases
+        )
         self._delivered.clear()
         self._extended.clear()
         for buffer, _ in held:

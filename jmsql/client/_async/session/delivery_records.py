@@ -153,7 +153,7 @@ class DeliveryRecords:
     async def _count(
         self,
         delivered: Deliveries,
-        release: Callable[[Sequence[Release]], Awaitable[None]],
+        release: Callable[[Sequence[Release]], Awaitable[object]],
         failure: Failure | None,
     ) -> None:
         failed = [

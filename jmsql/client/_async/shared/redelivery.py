@@ -363,10 +363,10 @@ class Redelivery:
             self._control.call_after_extension(ended.notify)
             await ended.wait(0, _LONGEST_EXTENSION)
 
-    async def release(self, releases: Sequence[Release]) -> None:
-        """Release messages, of which a transaction may still hold the locks."""
+    async def release(self, releases: Sequence[Release]) -> list[int]:
+        """Release messages, of which a transaction may still hold the locks; return as `release_claimed` does."""
         await self.wait_for_extension()
-        await self._side.run(self._side.recipient.release, releases)
+        return await self._side.run(self._side.recipient.release, releases)
 
     async def release_in_any_case(self, releases: Sequence[Release]) -> None:
         """Release messages; the control connection does it later if this fails."""

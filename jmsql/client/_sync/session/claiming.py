@@ -291,30 +291,31 @@ class Claiming:
             raise
         return [release.key for release in releases]
 
-    def release(self, database: Lease | None, releases: list[Release]) -> None:
-        """Release messages by the session's connection, or beside the session."""
-        if database is None or not self._has_released(database, releases):
-            self._redelivery.release(releases)
+    def release(self, database: Lease | None, releases: list[Release]) -> list[int]:
+        """Release messages by the session's connection, or beside the session; return as `release_claimed` does."""
+        released = None if database is None else self._release_by(database, releases)
+        if released is None:
+            released = self._redelivery.release(releases)
         if any(release.dead_letter_queue_id is not None for release in releases):
             self._redelivery.bury()
+        return released
 
     def release_in_any_case(self, database: Lease, releases: list[Release]) -> None:
         """Release messages as `release` does, or by the control connection a little later."""
-        if not self._has_released(database, releases):
+        if self._release_by(database, releases) is None:
             self._redelivery.release_in_any_case(releases)
 
-    def _has_released(self, database: Lease, releases: list[Release]) -> bool:
-        """Release messages by the session's own connection, and return whether that was possible.
+    def _release_by(self, database: Lease, releases: list[Release]) -> list[int] | None:
+        """Release messages by the session's own connection, as `release` does; return None if that was not possible.
 
         It may have none, for which it would have to wait, or may have lost it while it was idle. As claims have
         numbers, nothing is released twice.
         """
         if self._is_shared or not database.link.is_connected:
-            return False
+            return None
         self._redelivery.wait_for_extension()
         try:
-            database.run(database.recipient.release(releases))
+            return database.run(database.recipient.release(releases))
         except JMSException as error:
             logger.info("Claims are released beside the session: %s", error)
-            return False
-        return True
+            return None

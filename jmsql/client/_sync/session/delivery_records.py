@@ -154,7 +154,7 @@ class DeliveryRecords:
     def _count(
         self,
         delivered: Deliveries,
-        release: Callable[[Sequence[Release]], None],
+        release: Callable[[Sequence[Release]], object],
         failure: Failure | None,
     ) -> None:
         failed = [

@@ -364,10 +364,10 @@ class Redelivery:
             self._control.call_after_extension(ended.notify)
             ended.wait(0, _LONGEST_EXTENSION)
 
-    def release(self, releases: Sequence[Release]) -> None:
-        """Release messages, of which a transaction may still hold the locks."""
+    def release(self, releases: Sequence[Release]) -> list[int]:
+        """Release messages, of which a transaction may still hold the locks; return as `release_claimed` does."""
         self.wait_for_extension()
-        self._side.run(self._side.recipient.release, releases)
+        return self._side.run(self._side.recipient.release, releases)
 
     def release_in_any_case(self, releases: Sequence[Release]) -> None:
         """Release messages; the control connection does it later if this fails."""

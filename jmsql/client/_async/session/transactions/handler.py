@@ -349,12 +349,12 @@ class _HandlerLocks(Locks):
             for each in handled
         ]
         releases = await self._redelivery.failures(failed, failure)
-        await self._redelivery.release(releases)
+        released = await self._redelivery.release(releases)
         self.handled = []
         self.dead_letters = [
             each.message
             for each, release in zip(handled, releases, strict=True)
-            if release.dead_letter_queue_id is not None
+            if release.dead_letter_queue_id is not None and release.key.sequence in released
         ]
         if self.dead_letters:
             await self._redelivery.bury()

@@ -350,12 +350,12 @@ class _HandlerLocks(Locks):
             for each in handled
         ]
         releases = self._redelivery.failures(failed, failure)
-        self._redelivery.release(releases)
+        released = self._redelivery.release(releases)
         self.handled = []
         self.dead_letters = [
             each.message
             for each, release in zip(handled, releases, strict=True)
-            if release.dead_letter_queue_id is not None
+            if release.dead_letter_queue_id is not None and release.key.sequence in released
         ]
         if self.dead_letters:
             self._redelivery.bury()
