@@ -47,6 +47,7 @@ class _Pending:
     def __init__(self) -> None:
         self.notifications = Notifications()
         self.reply: Message | None = None
+        """The reply, once it has come. The listener and `Replies._sent` write it, under the lock."""
 
 
 class Replies:
@@ -146,10 +147,11 @@ class Replies:
         correlation_id = reply.jms_correlation_id or ""
         with self._lock:
             pending = self._pending.get(correlation_id)
-            if pending is None and self._is_sending:
+            if pending is not None:
+                pending.reply = reply  # under the lock, as `_sent` writes it, too
+            elif self._is_sending:
                 self._early[correlation_id] = reply
         if pending is not None:
-            pending.reply = reply
             pending.notifications.notify()
 
     def close(self) -> None:
