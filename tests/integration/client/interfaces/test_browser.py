@@ -15,7 +15,12 @@ from jmsql import (
     Topic,
 )
 from jmsql.testing import receive_all
+from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts, texts_of
+
+OPEN_TRANSACTIONS = """
+    select from pg_stat_activity where state = 'idle in transaction' and datname = current_database()
+    """
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
 
@@ -153,3 +158,23 @@ def test_only_queues_are_browsed(session: Session) -> None:
     with pytest.raises(InvalidDestinationException):
         session.create_browser(Topic("news"))  # type: ignore[arg-type]
     assert list(session.create_browser(Queue("never used"))) == []
+
+
+def test_a_browser_leaves_no_transaction_open(connection: Connection, queue: Queue, server: Server) -> None:
+    session = connection.create_session(transacted=True)
+    with session.create_browser(queue) as browser:
+        assert list(browser) == []
+    assert server.rows(OPEN_TRANSACTIONS) == []
+
+
+def test_a_browser_leaves_the_sessions_work_to_its_commit(
+    connection: Connection, others: Session, queue: Queue
+) -> None:
+    send_texts(others, queue, "a", "b")
+    session = connection.create_session(transacted=True)
+    assert receive_texts(session.create_consumer(queue), 1) == ["a"]
+    session.create_producer(Queue("replies")).send(session.create_text_message("reply"))
+    list(session.create_browser(queue))
+    session.rollback()
+    assert sorted(texts_of(receive_all(others.create_consumer(queue)))) == ["a", "b"]
+    assert receive_all(others.create_consumer(Queue("replies"))) == []

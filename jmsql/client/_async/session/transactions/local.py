@@ -473,9 +473,12 @@ class LocalTransaction(OwnTransaction):
     ) -> list[MessageRow]:
         self.check_usable()
         async with self.state, self.work.lock:
-            with shielded():
-                await self.work.locks.flush()
-                return await self.database.attempt(browse(queue_id, selector, after, limit))
+            try:
+                with shielded():
+                    await self.work.locks.flush()
+                    return await self.database.attempt(browse(queue_id, selector, after, limit))
+            finally:
+                await self.work.end_unused()  # else a page alone holds back vacuum until the session commits
 
     async def closed(self, consumer: ConsumerState) -> None:
         if consumer.buffer.held.rows:

@@ -468,8 +468,11 @@ class LocalTransaction(OwnTransaction):
     def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
         self.check_usable()
         with self.state, self.work.lock:
-            self.work.locks.flush()
-            return self.database.attempt(browse(queue_id, selector, after, limit))
+            try:
+                self.work.locks.flush()
+                return self.database.attempt(browse(queue_id, selector, after, limit))
+            finally:
+                self.work.end_unused()  # else a page alone holds back vacuum until the session commits
 
     def closed(self, consumer: ConsumerState) -> None:
         if consumer.buffer.held.rows:
