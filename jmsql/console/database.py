@@ -12,7 +12,9 @@ from jmsql import ConnectionFactory, JMSContext, enlist
 from jmsql.admin import Administration
 from jmsql.client._sync.administration.lent_administration import LentAdministration
 from jmsql.client._sync.link.opening import default_url, open_runner
+from jmsql.concurrency.threads import start_thread
 from jmsql.exceptions import IllegalStateException, JMSException, ResourceAllocationException
+from jmsql.logs import contained_logger
 from jmsql.store.administration import looks
 from jmsql.store.administration.diagnosis import clock_skew
 from jmsql.store.errors import is_connection_lost, jms_errors
@@ -20,6 +22,8 @@ from jmsql.store.saying import Saying
 from jmsql.store.statement import Query, Steps
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.values.clock import monotonic
+
+logger = contained_logger("jmsql.console")
 
 T = TypeVar("T")
 
@@ -150,13 +154,23 @@ class Database:
     def _release(self, runner: PsycopgRunner) -> None:
         with self._lock:
             if runner.is_idle and not runner.connection.broken and not self._is_closed:
-                self._idle.append(runner)
                 self._used_at = monotonic()
-                if self._keeper is None:
-                    self._keeper = threading.Thread(target=self._keep, name="jmsql console connections", daemon=True)
-                    self._keeper.start()
-                return
+                if self._has_keeper():
+                    self._idle.append(runner)
+                    return
         runner.close()
+
+    def _has_keeper(self) -> bool:
+        """Return True if a thread closes idle connections, or can be started; the caller holds the lock."""
+        if self._keeper is None:
+            keeper = threading.Thread(target=self._keep, name="jmsql console connections", daemon=True)
+            try:
+                start_thread(keeper)
+            except ResourceAllocationException as error:
+                logger.info("The console keeps no idle connection: %s", error)
+                return False
+            self._keeper = keeper
+        return True
 
     def _keep(self) -> None:
         """Close idle connections some seconds after the last use: no page may follow on the one that opened them."""

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from jmsql.admin import Administration, BoundedCount, DestinationOverview
+from jmsql.concurrency.threads import start_thread
 from jmsql.console.database import Database
 from jmsql.console.problems import explain
 from jmsql.console.rates import Past, Rate
@@ -166,8 +167,9 @@ class Poller:
     def _touch(self) -> None:
         self._asked_at = monotonic()
         if self._thread is None and not self._is_closed:
-            self._thread = threading.Thread(target=self._run, name="jmsql console", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="jmsql console", daemon=True)
+            start_thread(thread)  # it may raise; the next page tries again
+            self._thread = thread
 
     def close(self) -> None:
         """End the looks."""

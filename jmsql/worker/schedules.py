@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.client._sync.link.opening import default_url, open_runner
+from jmsql.concurrency.threads import start_thread
 from jmsql.exceptions import JMSException, JMSSecurityException
 from jmsql.logs import contained_logger
 from jmsql.store.schedules.changing import declare, keep_declared
@@ -69,7 +70,7 @@ class DeclaredSchedules:
                 error,
             )
             return
-        threading.Thread(target=self._keep_declared, name="jmsql-schedules", daemon=True).start()
+        start_thread(threading.Thread(target=self._keep_declared, name="jmsql-schedules", daemon=True))
 
     def end(self) -> None:
         """Declare them no more."""

@@ -7,13 +7,14 @@ from contextlib import closing
 
 import pytest
 
-from jmsql import ConnectionFactory
+from jmsql import ConnectionFactory, ResourceAllocationException
 from jmsql.console.database import Database
 from jmsql.console.poller import Poller
 from jmsql.store.administration import overview
 from jmsql.store.administration.overview import DestinationOverview
 from jmsql.store.statement import Steps
 from jmsql.testing import wait_for
+from tests.refused_threads import Refusal
 
 
 def test_a_page_that_finds_an_old_look_has_a_new_one_though_the_poller_rests(jmsql_factory: ConnectionFactory) -> None:
@@ -24,6 +25,16 @@ def test_a_page_that_finds_an_old_look_has_a_new_one_though_the_poller_rests(jms
         first = poller.snapshot().taken_at
         wait_for(lambda: database.now() - first > 0.2)
         assert poller.snapshot().taken_at > first
+
+
+def test_a_page_begins_the_looks_once_a_thread_can_start(jmsql_factory: ConnectionFactory) -> None:
+    with (
+        closing(Database(jmsql_factory, patience=60.0)) as database,
+        closing(Poller(database, hidden=False, interval=3600.0)) as poller,
+    ):
+        with Refusal("jmsql console"), pytest.raises(ResourceAllocationException):
+            poller.snapshot()
+        assert poller.snapshot().taken_at > 0
 
 
 def test_rates_of_watched_destinations_begin_again_after_a_pause(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Self, TypeVar
 
-from jmsql.exceptions import InvalidSelectorException, JMSException
+from jmsql.concurrency.threads import start_thread
+from jmsql.exceptions import InvalidSelectorException, JMSException, ResourceAllocationException
 from jmsql.selectors import Selector
 from jmsql.store.destinations.lookup import existing_queue
 from jmsql.store.identifier import in_schema, quote_identifier
@@ -224,12 +226,14 @@ class _Watch:
         self._thread = threading.Thread(target=self._run, name="jmsql-index-progress", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        with suppress(ResourceAllocationException):  # it is only the display
+            start_thread(self._thread)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         look = _progress.bind(process_id=self._maker.connection.info.backend_pid)

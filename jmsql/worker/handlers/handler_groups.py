@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
+from jmsql.concurrency.threads import start_thread
 from jmsql.exceptions import JMSException
 from jmsql.logs import contained_logger
 from jmsql.store.control.counters import Counts
@@ -317,7 +318,7 @@ def _in_daemon_thread(function: Callable[[], T], name: str) -> Future[T]:
         except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
             future.set_exception(error)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    start_thread(threading.Thread(target=run, name=name, daemon=True))
     return future
 
 

@@ -606,12 +606,12 @@ class Handlers:
         task.is_lost = True
         try:
             successor = await task.open_another()
+            successor.start()
         except JMSException as problem:
             logger.warning("%s could not be given another thread: %s", task.listener, problem)
             task.replace_process(error)
             return
         self.members.append(successor)
-        successor.start()
         if self._is_ending:  # it may have been too late to be stopped with the others
             await successor.stop()
         if await self._wait_until(deadline, [task]):
