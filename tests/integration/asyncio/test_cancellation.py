@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import jmsql.asyncio as jms
-from jmsql import AcknowledgeMode, Queue, Topic
+from jmsql import AcknowledgeMode, Message, Queue, Topic
+from jmsql.client._async.session import asynchronous_sender
 from jmsql.concurrency import tasks
 from jmsql.testing import wait_for
 from tests.integration.asyncio.cancelling import cancelled_at
@@ -312,3 +313,55 @@ async def test_a_time_out_that_is_over_does_not_cancel_a_task_that_was_cancelled
         return result
 
     assert await asyncio.create_task(go_on()) == "done"
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.AUTO, AcknowledgeMode.TRANSACTED])
+async def test_a_cancelled_send_in_batches_keeps_the_messages_before_it(
+    aio_connection: jms.Connection, mode: AcknowledgeMode
+) -> None:
+    # The next send hands over a batch; in a transaction, to a buffer that is full then.
+    before = [str(number) for number in range(600 if mode is AcknowledgeMode.TRANSACTED else 100)]
+    for number in range(1, MOST_WAITS):
+        queue = Queue(f"orders {number}")
+        async with session_in(aio_connection, mode) as session, session.create_producer(queue) as producer:
+            async with producer.in_batches():
+                for text in before:
+                    await producer.send(session.create_text_message(text))
+                outcome = await cancelled_at(number, producer.send(session.create_text_message("last")))
+            if session.transacted:
+                await session.commit()
+        async with aio_connection.create_session() as session, session.create_browser(queue) as browser:
+            texts = [text_of(message) async for message in browser]
+        assert texts == before + ([] if outcome.was_cancelled else ["last"]), number
+        if outcome.waited < number:
+            break
+    assert 1 < number < MOST_WAITS - 1
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.AUTO, AcknowledgeMode.TRANSACTED])
+async def test_an_asynchronous_send_that_is_cancelled_while_too_many_are_on_their_way_sends_nothing(
+    aio_connection: jms.Connection, mode: AcknowledgeMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asynchronous_sender, "_MOST_MESSAGES", 1)
+    queue, returning = Queue("orders"), asyncio.Event()
+    told: list[str] = []
+
+    async def completed(message: Message, _: object) -> None:
+        await returning.wait()
+        told.append(text_of(message))
+
+    async with session_in(aio_connection, mode) as session, session.create_producer(queue) as producer:
+
+        async def send(text: str) -> None:
+            await producer.send(session.create_text_message(text), completion_listener=completed)
+
+        await send("a")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await send("b")
+        returning.set()
+        await send("c")
+        if session.transacted:
+            await session.commit()
+    assert told == ["a", "c"]
+    assert await receive_all(aio_connection, queue) == ["a", "c"]

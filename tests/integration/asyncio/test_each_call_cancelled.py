@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, LiteralString
@@ -69,6 +70,10 @@ class Scene:
         await self.producer.send(self.session.create_text_message(text))
         self.sent.append(text)
 
+    async def send_once(self) -> None:
+        await jms.send(self.session, TARGET, "of the call", deduplication_id=str(uuid.uuid4()))
+        self.sent.append("of the call")
+
     async def settle(self) -> None:
         await (self.session.commit() if self.session.transacted else self.session.acknowledge())
 
@@ -124,6 +129,7 @@ CALLS: dict[str, tuple[Call, tuple[AcknowledgeMode, ...]]] = {
     "receive of what is not there": (lambda scene: scene.receive(0.01), MODES),
     "receive_no_wait": (Scene.receive_no_wait, MODES),
     "send": (Scene.send, MODES),
+    "send with a deduplication id": (Scene.send_once, MODES),
     "commit": (lambda scene: scene.session.commit(), (TRANSACTED,)),
     "rollback": (Scene.roll_back, (TRANSACTED,)),
     "get_database": (Scene.get_database, (TRANSACTED,)),

@@ -154,6 +154,12 @@ class AsynchronousSender:
         """True if the caller is a completion listener."""
         return current() is self.identity
 
+    async def wait_for_room(self) -> None:
+        """Wait while too many sends are on their way, except in a completion listener."""
+        if not (self._has_room or self.is_current):
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._closed or self._has_room)
+
     async def submit(self, send: AsynchronousSend) -> None:
         """Have a message sent; wait while too many are on their way, except in a completion listener.
 

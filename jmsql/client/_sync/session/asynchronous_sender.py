@@ -155,6 +155,12 @@ class AsynchronousSender:
         """True if the caller is a completion listener."""
         return current() is self.identity
 
+    def wait_for_room(self) -> None:
+        """Wait while too many sends are on their way, except in a completion listener."""
+        if not (self._has_room or self.is_current):
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._has_room)
+
     def submit(self, send: AsynchronousSend) -> None:
         """Have a message sent; wait while too many are on their way, except in a completion listener.
 

@@ -239,10 +239,11 @@ class MessageProducer:
         with nullcontext(outgoing) if follower is None else follower.sending(state.facts, target, outgoing) as given:
             followed = given if conditions is None else ConditionalMessage.of(given, conditions, target)
             if completion_listener is None:
-                self._transaction.send(target, followed, size)
+                if self.settles_sends and conditions is not None:
+                    self._transaction.send_settled(target, followed, size)
+                else:
+                    self._transaction.send(target, followed, size)
                 if isinstance(followed, ConditionalMessage):
-                    if self.settles_sends:
-                        self._transaction.settle_sends()
                     uuid = followed.known_id
             sent.jms_message_id = None if uuid is None else "ID:" + uuid
             sent.jms_timestamp = timestamp

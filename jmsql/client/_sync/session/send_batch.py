@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
+
+from jmsql.concurrency.threads import CancelledError
 
 if TYPE_CHECKING:
     from jmsql.client._sync.session.transactions.transaction import Transaction
@@ -32,6 +35,8 @@ class SendBatch:
         """The destination of the collected messages, and True if they have a delivery time to wait for."""
         self._messages: list[tuple[OutgoingMessage, int]] = []
         self._bytes = 0
+        # Batches that are to be handed over: the one whose hand-over was cancelled stays the first. Written by `flush`.
+        self._full: deque[tuple[Destination, list[tuple[OutgoingMessage, int]]]] = deque()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transaction, name)
@@ -46,8 +51,15 @@ class SendBatch:
         self._bytes += size
 
     def flush(self) -> None:
-        """Send the messages that are collected."""
-        messages, self._messages, self._bytes = self._messages, [], 0
-        if messages:
+        """Send the messages that are collected; those that a cancelled call has not sent leave with the next."""
+        if self._messages:
             assert self._place is not None
-            self._transaction.send_batch(self._place[0], messages)
+            self._full.append((self._place[0], self._messages))
+            self._messages, self._bytes = [], 0
+        while self._full:
+            destination, messages = self._full.popleft()
+            try:
+                self._transaction.send_batch(destination, messages)
+            except CancelledError:
+                self._full.appendleft((destination, messages))
+                raise

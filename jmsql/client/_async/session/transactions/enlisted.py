@@ -153,7 +153,7 @@ class EnlistedTransaction(Transaction):
     async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         await self.send_batch(destination, [(message, size)])
 
-    async def send_batch(self, destination: Destination, messages: Sequence[tuple[OutgoingMessage, int]]) -> None:
+    async def send_batch(self, destination: Destination, messages: list[tuple[OutgoingMessage, int]]) -> None:
         runner = await self._join()
         outgoing = [message for message, _ in messages]
         await run_to_completion(self._send(runner, destination, outgoing))

@@ -412,15 +412,24 @@ class LocalTransaction(OwnTransaction):
                 await work.insert()
             work.sends.add(destination, message, size)
 
-    async def settle_sends(self) -> None:
-        await self.work.insert()
+    async def send_batch(self, destination: Destination, messages: list[tuple[OutgoingMessage, int]]) -> None:
+        while messages:
+            await self.send(destination, *messages[0])
+            del messages[0]
+
+    async def send_settled(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
+        self.check_usable()
+        await self.database.begin()  # may wait for a connection; a caller that is cancelled then has not sent it
+        await self.send(destination, message, size)
+        await run_to_completion(self.work.insert())
 
     async def send_asynchronously(self, send: AsynchronousSend) -> None:
         self.check_usable()
         sender = self._started_sender()  # before the message is collected, since it may raise
         await self.database.begin()  # so that the sender finds the transaction
+        await sender.wait_for_room()  # before the message is collected, as well
         await self.send(send.destination, send.outgoing, send.size)
-        await sender.submit(send)
+        await run_to_completion(sender.submit(send))
 
     def _create_sender(self) -> AsynchronousSender:
         return AsynchronousSender(self.work.insert_collected)

@@ -93,7 +93,7 @@ class NoTransaction(OwnTransaction):
         else:
             await self._send(destination, [message])
 
-    async def send_batch(self, destination: Destination, messages: Sequence[tuple[OutgoingMessage, int]]) -> None:
+    async def send_batch(self, destination: Destination, messages: list[tuple[OutgoingMessage, int]]) -> None:
         outgoing = [message for message, _ in messages]
         if any(isinstance(message, ConditionalMessage) for message in outgoing):
             await self._send_conditionally(destination, outgoing)

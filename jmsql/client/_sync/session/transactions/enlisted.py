@@ -153,7 +153,7 @@ class EnlistedTransaction(Transaction):
     def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         self.send_batch(destination, [(message, size)])
 
-    def send_batch(self, destination: Destination, messages: Sequence[tuple[OutgoingMessage, int]]) -> None:
+    def send_batch(self, destination: Destination, messages: list[tuple[OutgoingMessage, int]]) -> None:
         runner = self._join()
         outgoing = [message for message, _ in messages]
         self._send(runner, destination, outgoing)

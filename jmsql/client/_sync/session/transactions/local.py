@@ -409,13 +409,22 @@ class LocalTransaction(OwnTransaction):
                 work.insert()
             work.sends.add(destination, message, size)
 
-    def settle_sends(self) -> None:
+    def send_batch(self, destination: Destination, messages: list[tuple[OutgoingMessage, int]]) -> None:
+        while messages:
+            self.send(destination, *messages[0])
+            del messages[0]
+
+    def send_settled(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
+        self.check_usable()
+        self.database.begin()  # may wait for a connection; a caller that is cancelled then has not sent it
+        self.send(destination, message, size)
         self.work.insert()
 
     def send_asynchronously(self, send: AsynchronousSend) -> None:
         self.check_usable()
         sender = self._started_sender()  # before the message is collected, since it may raise
         self.database.begin()  # so that the sender finds the transaction
+        sender.wait_for_room()  # before the message is collected, as well
         self.send(send.destination, send.outgoing, send.size)
         sender.submit(send)
 

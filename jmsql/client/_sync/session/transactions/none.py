@@ -94,7 +94,7 @@ class NoTransaction(OwnTransaction):
         else:
             self._send(destination, [message])
 
-    def send_batch(self, destination: Destination, messages: Sequence[tuple[OutgoingMessage, int]]) -> None:
+    def send_batch(self, destination: Destination, messages: list[tuple[OutgoingMessage, int]]) -> None:
         outgoing = [message for message, _ in messages]
         if any(isinstance(message, ConditionalMessage) for message in outgoing):
             self._send_conditionally(destination, outgoing)

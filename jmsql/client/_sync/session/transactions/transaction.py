@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
@@ -98,13 +98,16 @@ class Transaction(ABC):
     def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         """Send a message, now or with the commit."""
 
-    def send_batch(self, destination: Destination, messages: Sequence[tuple[OutgoingMessage, int]]) -> None:
-        """Send messages with their sizes to one destination; all of them have a delivery time to wait for, or none."""
-        for message, size in messages:
-            self.send(destination, message, size)
+    @abstractmethod
+    def send_batch(self, destination: Destination, messages: list[tuple[OutgoingMessage, int]]) -> None:
+        """Send messages with their sizes to one destination; all of them have a delivery time to wait for, or none.
 
-    def settle_sends(self) -> None:  # noqa: B027 - most send at once
-        """Insert sent messages, so that the outcome of sends under conditions is known."""
+        If it is cancelled, the messages that it has not sent are left in the list.
+        """
+
+    def send_settled(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
+        """Send a message under conditions, whose outcome is known then."""
+        self.send(destination, message, size)  # most send at once
 
     @abstractmethod
     def send_asynchronously(self, send: AsynchronousSend) -> None:
