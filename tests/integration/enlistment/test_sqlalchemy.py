@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -79,6 +80,21 @@ class TestSession:
                 assert consumer.receive(timeout=0) is not None
                 assert consumer.receive(timeout=0) is None
                 database.rollback()
+
+    @pytest.mark.parametrize("enlisted", [orm.Session, sqlalchemy.Engine.connect], ids=["session", "connection"])
+    def test_messages_of_a_rollback_keep_their_order_in_a_transaction_that_the_application_begins(
+        self, engine: sqlalchemy.Engine, enlisted: Callable[[sqlalchemy.Engine], Any]
+    ) -> None:
+        with engine.begin() as connection:
+            producer = jmsql.enlist(connection).create_producer()
+            for number in range(4):
+                producer.send(ORDERS, str(number))
+        with enlisted(engine) as database:
+            consumer = jmsql.enlist(database).create_consumer(ORDERS)
+            for begins in (True, True, False, True):
+                with database.begin() if begins else nullcontext():
+                    assert [consumer.receive_body(str, timeout=0) for _ in range(3)] == ["0", "1", "2"]
+                    database.rollback()
 
     def test_loaded_objects_stay_loaded_while_it_receives_nothing(self, engine: sqlalchemy.Engine) -> None:
         with orm.Session(engine, expire_on_commit=False) as database:

@@ -67,7 +67,8 @@ _NOBODY = Publisher()
 #    that runs at once.
 # 2. A message that a rollback has released lies behind the place from which the consumer fetches next. So the consumer
 #    goes back to the first message of each former transaction (`_look_again`), and a call that found nothing looks once
-#    more from the front (`fetch_again`).
+#    more from the front (`fetch_again`). SQLAlchemy has an object for each transaction. With psycopg a former one is
+#    known to have ended only if none is open: if the caller has begun the next one, later messages may come first.
 # 3. A transaction that has begun with jmsql's own query, which found nothing or failed, is ended again: the caller had
 #    none open.
 # 4. Only READ COMMITTED receives. In a stricter transaction the snapshot hides the claims that others make, and it
@@ -266,7 +267,7 @@ class EnlistedTransaction(Transaction):
 
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         was_open = self._caller.is_open
-        if not was_open:
+        if not self._caller.goes_on():
             self._look_again()
         runner = await self._join()
         # A message that has come is returned, even if the task is cancelled meanwhile: its commit loses none.
@@ -286,6 +287,7 @@ class EnlistedTransaction(Transaction):
         key = buffer.held.key(row)
         place = buffer.source, key.inverse_priority, key.group_hash
         self._received[place] = min(self._received.get(place, key), key)
+        self._caller.note_receipt()
 
     def _look_again(self) -> None:
         """Fetch again from the former transaction's messages, which a rollback may have released."""
@@ -324,9 +326,7 @@ class EnlistedTransaction(Transaction):
         """Return a jmsql connection in this process that receives notifications of the database; None: none does."""
         if not is_listening(self._schema):
             return None
-        database = self._database
-        if database is None:
-            database = await self.read(self._find_database())
+        database = self._database if self._database is not None else await self.read(self._find_database())
         return listening_connection(database.identity, self._schema)
 
     def endings(self) -> Endings:

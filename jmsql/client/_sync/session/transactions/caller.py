@@ -53,6 +53,13 @@ class CallerTransaction(ABC):
     def is_open(self) -> bool:
         """True if the caller has begun it."""
 
+    def goes_on(self) -> bool:
+        """Return False if the transaction of the last `note_receipt` has ended, as far as the driver can tell."""
+        return self.is_open
+
+    def note_receipt(self) -> None:  # noqa: B027 - psycopg has no object to compare
+        """Note that a message was received in the open transaction."""
+
     @property
     def ends_in_two_phases(self) -> bool:
         """True if the joined transaction will be prepared: PostgreSQL prepares none that has notified."""
@@ -115,10 +122,18 @@ class ConnectionTransaction(CallerTransaction):
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._last: object = None
+        """SQLAlchemy's object of the transaction that last received. Written by `note_receipt`."""
 
     @property
     def is_open(self) -> bool:
         return self._connection.in_transaction()
+
+    def goes_on(self) -> bool:
+        return self._last is not None and self._last is synchronous(self._connection).get_transaction()
+
+    def note_receipt(self) -> None:
+        self._last = synchronous(self._connection).get_transaction()
 
     @property
     def ends_in_two_phases(self) -> bool:
@@ -188,6 +203,11 @@ def _holds(registry: ScopedRegistry[CallersSession], session: CallersSession) ->
     return any(held is session for held in list(registry.registry.values()))
 
 
+def _root(session: CallersSession) -> object:
+    """Return SQLAlchemy's object of the transaction that is open; None: none is."""
+    return getattr(session, "sync_session", session).get_transaction()
+
+
 class SessionTransaction(CallerTransaction):
     """A transaction of a SQLAlchemy ORM session."""
 
@@ -202,10 +222,18 @@ class SessionTransaction(CallerTransaction):
         self._session = session
         self._registry = registry
         self._joined: ConnectionTransaction | None = None
+        self._last: object = None
+        """SQLAlchemy's object of the transaction that last received. Written by `note_receipt`."""
 
     @property
     def is_open(self) -> bool:
         return self._session.in_transaction()
+
+    def goes_on(self) -> bool:
+        return self._last is not None and self._last is _root(self._session)
+
+    def note_receipt(self) -> None:
+        self._last = _root(self._session)
 
     @property
     def ends_in_two_phases(self) -> bool:
