@@ -40,7 +40,7 @@ from jmsql.store.errors import translate
 from jmsql.store.history.keeping import QueuesWithHistory
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.statement import SqlFile, nothing
-from jmsql.store.wire._sync.runner import PsycopgRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 from jmsql.timings import InternalTimings, jitter
 from jmsql.values.clock import monotonic
 from jmsql.values.postgresql_text import to_postgresql
@@ -438,17 +438,24 @@ class ControlConnection:
         """Tell others the last, and that the client is gone."""
         connection, control = self._service.link.connection, self._service.control
         try:
-            if not connection.closed:
-                self.notifier.end(control)
-                if self._owner is not None:
-                    self._owner.reporting.write_counters(control)
-                self.slots.end(control)
-                control.run(_disconnect.bind(connection_id=self.connection_id))
-        except JMSException as error:
-            logger.info("The control connection was lost as it closed: %s", error)
+            last = [self.notifier.end, self.slots.end, self._disconnect]
+            if self._owner is not None:
+                last.insert(1, self._owner.reporting.write_counters)
+            for step in last:
+                if connection.closed:
+                    break
+                try:
+                    step(control)
+                except JMSException as error:  # the others can do without it
+                    logger.info("The control connection did not close in order: %s", error)
+                    with contextlib.suppress(psycopg.Error):
+                        connection.rollback()  # of a transaction that the step has begun
         finally:
             connection.close()
             self._duties.wake_socket.close()
+
+    def _disconnect(self, control: Runner) -> None:
+        control.run(_disconnect.bind(connection_id=self.connection_id))
 
 
 def _take_client_id(service: Service, client_id: str) -> None:

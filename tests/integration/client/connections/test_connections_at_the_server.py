@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Queue, Session, Timings
+from jmsql.store.control.reporting import Reporting
 from jmsql.testing import FAST_TIMINGS, wait_for
 from tests.background import Background
 from tests.integration.client.server import CONTROL, SESSIONS, Server
@@ -181,3 +182,14 @@ def test_a_commit_that_comes_too_late_opens_no_connection(factory: ConnectionFac
     with pytest.raises(JMSException, match="closed"):
         committing.result()
     wait_for(lambda: server.connections(SESSIONS) == 0)
+
+
+def test_a_client_that_cannot_write_its_counts_is_gone_when_it_closes(
+    factory: ConnectionFactory, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise JMSException("permission denied")
+
+    with factory.create_connection():
+        monkeypatch.setattr(Reporting, "write_counters", fail)
+    assert server.rows("select count(*) from jmsql_internal.connection") == [(0,)]
