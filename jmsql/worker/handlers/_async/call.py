@@ -71,7 +71,7 @@ logger = contained_logger("jmsql.worker")
 # Each sets a flag first, and interrupts then, so that `_verdict` knows the cause of any error that follows. In that
 # order of precedence:
 #
-# - Cancelled: the message is gone, and nothing is counted.
+# - Cancelled: the message is gone, and its row of `delivery` with the count.
 # - Its claim is lost: the message is with another client, or will be, and that one counts.
 # - Cut off, by the worker's end or a lost slot: the delivery is interrupted, and has not failed. `Reject` and
 #   `RetryAfter` stand, since the handler has decided by then.
