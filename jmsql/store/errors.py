@@ -227,6 +227,11 @@ def _from_driver(origin: BaseException, detail: str, doing: str) -> JMSException
             "`set client_encoding = 'UTF8'`.",
             "22P05",
         )
+    if _is_of_sqlalchemy(origin, "UnboundExecutionError"):
+        return IllegalStateException(
+            f"{doing}: the session has engines for its classes alone. Give jmsql the connection of one: "
+            f'session.connection(bind_arguments={{"mapper": YOUR_CLASS}}) ({detail})'
+        )
     if _is_of_sqlalchemy(origin, "TimeoutError") or _is_of_psycopg_pool(origin, "PoolTimeout", "TooManyRequests"):
         return ResourceAllocationException(f"{doing}: no connection of the pool became free in time.")
     if isinstance(origin, psycopg.OperationalError) or _has_several_results(origin):

@@ -52,6 +52,17 @@ class TestSession:
         scoped.remove()
         assert orders_stored() == orders_announced() == [1]
 
+    def test_a_session_with_engines_for_classes_alone_says_which_connection_to_give(
+        self, engine: sqlalchemy.Engine, orders_stored: Numbers, orders_announced: Numbers
+    ) -> None:
+        with orm.Session(binds={Order: engine}) as database:
+            database.add(Order(number=1))
+            with pytest.raises(jmsql.IllegalStateException, match="bind_arguments"):
+                jmsql.send(database, ORDERS, {"number": 1})
+            jmsql.send(database.connection(bind_arguments={"mapper": Order}), ORDERS, {"number": 1})
+            database.commit()
+        assert orders_stored() == orders_announced() == [1]
+
     def test_receiving_is_refused_where_a_snapshot_hides_the_claims_of_others(self, engine: sqlalchemy.Engine) -> None:
         with orm.Session(engine.execution_options(isolation_level="REPEATABLE READ")) as database:
             context = jmsql.enlist(database)
