@@ -63,6 +63,8 @@ _BEGIN, _OPEN, _JOIN, _END = (
     TransactionEvent.END,
 )
 
+_PARTLY_COMMITTED = (TransactionState.COMMITTED, TransactionState.CONTINUED)
+"""States in which the application has committed work of the session."""
 _LOSSES = {
     TransactionState.ROLLED_BACK: (
         "session.database was rolled back, and with it what the session had done. Leave rolling back to the session; "
@@ -311,17 +313,18 @@ class OwnLink:
 
     def _require_whole(self) -> None:
         # Nothing more is done in a transaction of which a part is gone: its commit would do the rest alone.
+        is_gone = self._core.closed or self.driver.closed
+        if self.state is TransactionState.VANISHED or (is_gone and self.state in _PARTLY_COMMITTED):
+            raise JMSException(
+                "The session's transaction, or a part of it, was ended through its database connection, and whether it "
+                "took effect is not known. Leave its end to the session; call rollback(), and look for its effects "
+                "before doing it again.",
+                "08007",
+            )
         if self._core.closed:
             raise TransactionRolledBackException(
                 "session.database was closed, which rolled the transaction back. Leave closing it to the session; "
                 "call rollback(), and do the work again."
-            )
-        if self.state is TransactionState.VANISHED:
-            raise JMSException(
-                "The session's transaction was ended through its database connection, and whether it took effect is "
-                "not known. Leave its end to the session; call rollback(), and look for its effects before doing it "
-                "again.",
-                "08007",
             )
         if self.state in LOST_STATES:
             raise TransactionRolledBackException(_LOSSES[self.state])

@@ -234,6 +234,23 @@ class TestClosed:
         session.commit()
         assert texts_left(jmsql_factory, QUEUE) == ["three"]
 
+    @pytest.mark.parametrize("is_lost", [False, True], ids=["closed", "lost"])
+    @pytest.mark.parametrize("steps", [["commit"], ["commit", "send", "select"], ["commit as text"]], ids=" and ".join)
+    def test_after_a_commit_of_the_application_it_is_no_rollback(
+        self, session: Session, server: Server, jmsql_factory: ConnectionFactory, steps: list[str], is_lost: bool
+    ) -> None:
+        database = session.database
+        process = database.scalar(text("select pg_backend_pid()"))
+        Application(session).do("send", "select", *steps)
+        if is_lost:
+            server.rows("select pg_terminate_backend(%s, 10000)", process)
+        else:
+            database.close()
+        with pytest.raises(JMSException, match="whether it took effect is not known") as raised:
+            session.commit()
+        assert raised.value.error_code == "08007"
+        assert texts_left(jmsql_factory, QUEUE) == ["0"]
+
     def test_a_receive_says_so_too_and_the_messages_come_again(self, session: Session) -> None:
         consumer = session.create_consumer(QUEUE)
         send_texts(session, QUEUE, "one", "two")
