@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, cast
 
 T = TypeVar("T")
 Parameters = ParamSpec("Parameters")
+
+_ADVICE = ": await it first, as in `producer = await session.create_producer(queue)`."
 
 
 class Opening(Coroutine[Any, Any, T]):
@@ -24,8 +26,19 @@ class Opening(Coroutine[Any, Any, T]):
     def __await__(self) -> Generator[Any, Any, T]:
         return self._work.__await__()
 
+    if not TYPE_CHECKING:  # else a type checker would find every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"A call that was not awaited has no {name!r}{_ADVICE}", name=name, obj=self)
+
     def send(self, value: Any) -> Any:
-        """Run the coroutine until it waits."""
+        """Run the coroutine until it waits.
+
+        Raises:
+            TypeError: It is taken for the producer that it opens.
+        """
+        if value is not None:  # asyncio passes nothing else
+            raise TypeError(f"A call that was not awaited sends no message{_ADVICE}")
         return self._work.send(value)
 
     def throw(self, *error: Any) -> Any:
