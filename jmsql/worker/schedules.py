@@ -23,6 +23,12 @@ logger = contained_logger("jmsql.worker")
 
 # A release that declares a schedule no more does not delete it: workers of another release may run beside it, and still
 # declare it. The time since the last declaration tells an administrator that a schedule is left over.
+#
+# The first processes declare, and those that a hang-up starts with new code. A process that takes the place of one that
+# has died, or is done, makes and changes nothing: it may be the older of two releases, and each of its deaths would put
+# the newer one's schedules back. It only says that its release has them still.
+#
+# The thread holds no connection between two declarations: a worker has enough of them.
 
 
 _UNDEFINED_TABLE = "42P01"
