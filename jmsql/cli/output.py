@@ -75,6 +75,11 @@ def answer(document: Any, text: str, *, as_json: bool) -> None:
         console().print(text, markup=False)
 
 
+def print_advice(text: str) -> None:
+    """Print a text with advice, whose commands stay whole in wide lines, so that they can be copied."""
+    console().print(advice(text), markup=False, soft_wrap=True)
+
+
 class Row(Protocol):
     """A named tuple."""
 
@@ -97,7 +102,7 @@ def print_rows(
     if as_json:
         print_json([row._asdict() for row in rows])
     elif not rows:
-        console().print(advice(nothing))
+        print_advice(nothing)
     else:
         listing = table(*columns, numbers=numbers, spare=spare)
         for row in rows:

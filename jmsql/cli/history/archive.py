@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jmsql.cli.advice import advice
 from jmsql.cli.options import DatabaseAddress, Json, Schema, Url, open_database, read_destination
-from jmsql.cli.output import console, print_json, progress, table
+from jmsql.cli.output import console, print_advice, print_json, progress, table
 from jmsql.exceptions import ResourceAllocationException
 from jmsql.spark.connection import default_database
 from jmsql.spark.options import PropertyFormat
@@ -107,7 +106,7 @@ def archive(
     else:
         _show(report, drop=drop)
         if not report.messages and not _keeps_history(database):
-            console().print(advice("No destination keeps its history: see `jmsql destination set NAME --history`."))
+            print_advice("No destination keeps its history: see `jmsql destination set NAME --history`.")
     if not report.is_safe:
         raise typer.Exit(NOT_SAFE)
 

@@ -11,7 +11,17 @@ import typer
 
 from jmsql.cli.advice import advice
 from jmsql.cli.options import Json, Schema, Selector, Url, open_database, read_destination
-from jmsql.cli.output import age, console, in_lines, print_json, print_rows, remark_more, remark_unseen, working
+from jmsql.cli.output import (
+    age,
+    console,
+    in_lines,
+    print_advice,
+    print_json,
+    print_rows,
+    remark_more,
+    remark_unseen,
+    working,
+)
 from jmsql.store.administration.dead_letters import DeadLetter, Retry
 from jmsql.values.counting import counted
 
@@ -185,8 +195,7 @@ def _remark_elsewhere(queues: Iterable[str], command: str, origin: str | None) -
 def _print_left(queue: str, done: Retry) -> None:
     held = done.left - sum(done.gone.values())
     for origin, count in sorted(done.gone.items()):
-        elsewhere = advice("`jmsql move` puts them elsewhere.")
-        console().print(f"{_left(count, queue)}: {origin} is gone. {elsewhere}", markup=False)
+        print_advice(f"{_left(count, queue)}: {origin} is gone. `jmsql move` puts them elsewhere.")
     if held > 0:
         console().print(f"{_left(held, queue)}: a client holds them, or has just taken them.", markup=False)
 

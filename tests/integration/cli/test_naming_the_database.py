@@ -23,13 +23,13 @@ UNREACHABLE = "postgresql://clerk@127.0.0.1:1/shop"
 def shop(
     jmsql: Command, jmsql_clean_url: str, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
-    """The URL of a database whose schema "the shop" has a paused queue and a dead letter from it."""
-    schema = ("--schema", "the shop")
+    """The URL of a database whose schema "the [red] shop" has a paused queue and a dead letter from it."""
+    schema = ("--schema", "the [red] shop")
     assert jmsql("migrate", *schema).exit_code == 0
     jmsql("destination", "create", "orders", *schema)
     jmsql("destination", "set", "orders", "--maximum-deliveries", "1", *schema)
     jmsql("send", "orders", "x", *schema)
-    with library.ConnectionFactory(jmsql_clean_url, schema="the shop").create_context(
+    with library.ConnectionFactory(jmsql_clean_url, schema="the [red] shop").create_context(
         session_mode=library.AcknowledgeMode.TRANSACTED
     ) as context:
         assert context.create_consumer(library.Queue("orders")).receive_body(str, timeout=60) == "x"
@@ -38,7 +38,7 @@ def shop(
     parsed = sqlalchemy.make_url(jmsql_clean_url)
     monkeypatch.setenv("PGPASSWORD", parsed.password or "")
     yield parsed.set(password=None).render_as_string()
-    database.execute('drop schema "the shop", "the shop_internal" cascade')
+    database.execute('drop schema "the [red] shop", "the [red] shop_internal" cascade')
 
 
 @pytest.mark.parametrize("arguments", [("migrate",), ("send", "orders", "x"), ("queues",), ("doctor",)], ids=" ".join)
@@ -99,11 +99,20 @@ def test_options_before_the_subcommand(jmsql: Command, jmsql_clean_url: str, mon
     ids=lambda given: " ".join(given) if isinstance(given, tuple) else "",
 )
 def test_advice_names_the_place_that_was_given(jmsql: Command, shop: str, words: tuple[str, ...], advised: str) -> None:
-    wanted = f"`jmsql {advised} --url {shlex.quote(shop)} --schema 'the shop'`"
-    place = ("--url", shop, "--schema", "the shop")
+    wanted = f"`jmsql {advised} --url {shlex.quote(shop)} --schema 'the [red] shop'`"
+    place = ("--url", shop, "--schema", "the [red] shop")
     for given in ((*words, *place), (*place, *words)):
         outcome = jmsql(*given, url=UNREACHABLE)
         assert wanted in outcome.text + outcome.errors
+
+
+def test_advised_commands_stay_whole_on_a_narrow_terminal(
+    jmsql: Command, shop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    outcome = jmsql("history", "days", "--url", shop, "--schema", "the [red] shop")
+    assert f"`jmsql destination set NAME --history --url {shlex.quote(shop)} --schema 'the [red] shop'`" in outcome.text
 
 
 def test_a_password_before_the_subcommand_is_refused(jmsql: Command) -> None:
