@@ -13,6 +13,7 @@ import pytest
 
 import jmsql.asyncio as jms
 from jmsql import AcknowledgeMode, Message, Queue, Topic
+from jmsql.client import send_buffer
 from jmsql.client._async.session import asynchronous_sender
 from jmsql.concurrency import tasks
 from jmsql.testing import wait_for
@@ -365,3 +366,27 @@ async def test_an_asynchronous_send_that_is_cancelled_while_too_many_are_on_thei
             await session.commit()
     assert told == ["a", "c"]
     assert await receive_all(aio_connection, queue) == ["a", "c"]
+
+
+@pytest.mark.parametrize("kind", ["with a completion listener", "under a condition"])
+async def test_a_cancelled_send_that_finds_the_buffer_full_sends_nothing(
+    aio_connection: jms.Connection, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(send_buffer, "_MOST_MESSAGES", 2)
+    for number in range(1, MOST_WAITS):
+        queue = Queue(f"orders {number}")
+        async with aio_connection.create_session(transacted=True) as session:
+            async with session.create_producer(queue) as producer:
+                for text in "ab":
+                    await producer.send(session.create_text_message(text))
+                sending: Coroutine[Any, Any, object]
+                if kind == "under a condition":
+                    sending = jms.send(session, queue, "c", deduplication_id="c")
+                else:
+                    sending = producer.send(session.create_text_message("c"), completion_listener=lambda *_: None)
+                outcome = await cancelled_at(number, sending)
+            await session.commit()
+        assert await receive_all(aio_connection, queue) == ["a", "b"] + ([] if outcome.was_cancelled else ["c"]), number
+        if outcome.waited < number:
+            break
+    assert 1 < number < MOST_WAITS - 1

@@ -420,16 +420,19 @@ class LocalTransaction(OwnTransaction):
     async def send_settled(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         self.check_usable()
         await self.database.begin()  # may wait for a connection; a caller that is cancelled then has not sent it
-        await self.send(destination, message, size)
-        await run_to_completion(self.work.insert())
+        # In one block: else a cancellation that `send` keeps away would take effect once the message is collected.
+        with shielded():
+            await self.send(destination, message, size)
+            await run_to_completion(self.work.insert())
 
     async def send_asynchronously(self, send: AsynchronousSend) -> None:
         self.check_usable()
         sender = self._started_sender()  # before the message is collected, since it may raise
         await self.database.begin()  # so that the sender finds the transaction
-        await sender.wait_for_room()  # before the message is collected, as well
-        await self.send(send.destination, send.outgoing, send.size)
-        await run_to_completion(sender.submit(send))
+        await sender.wait_for_room()  # before the message is collected, as well; then in one block, as above
+        with shielded():
+            await self.send(send.destination, send.outgoing, send.size)
+            await run_to_completion(sender.submit(send))
 
     def _create_sender(self) -> AsynchronousSender:
         return AsynchronousSender(self.work.insert_collected)

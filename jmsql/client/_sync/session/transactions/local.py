@@ -417,6 +417,7 @@ class LocalTransaction(OwnTransaction):
     def send_settled(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         self.check_usable()
         self.database.begin()  # may wait for a connection; a caller that is cancelled then has not sent it
+        # In one block: else a cancellation that `send` keeps away would take effect once the message is collected.
         self.send(destination, message, size)
         self.work.insert()
 
@@ -424,7 +425,7 @@ class LocalTransaction(OwnTransaction):
         self.check_usable()
         sender = self._started_sender()  # before the message is collected, since it may raise
         self.database.begin()  # so that the sender finds the transaction
-        sender.wait_for_room()  # before the message is collected, as well
+        sender.wait_for_room()  # before the message is collected, as well; then in one block, as above
         self.send(send.destination, send.outgoing, send.size)
         sender.submit(send)
 
