@@ -312,7 +312,6 @@ def test_closing_the_pool_from_a_listener_does_not_wait(
     assert texts_left(jmsql_factory, queue) == ["b"]
 
 
-@pytest.mark.own_connection
 def test_closing_the_pool_closes_a_session_that_comes_back_meanwhile(
     connection: Connection, others: Session, queue: Queue
 ) -> None:
@@ -349,6 +348,7 @@ def test_closing_the_pool_closes_a_session_that_comes_back_meanwhile(
     assert [session.closed for session in sessions] == [True]
 
 
+@pytest.mark.own_connection
 def test_listener_closes_the_connection(factory: ConnectionFactory, others: Session, queue: Queue) -> None:
     closed = threading.Event()
     connection = factory.create_connection()
