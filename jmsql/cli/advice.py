@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,7 +12,6 @@ URL = "jmsql.url"
 SCHEMA = "jmsql.schema"
 """Keys of a context's `meta`, which subcommands share. The callbacks of the options write them."""
 
-_COMMAND = re.compile(r"`(jmsql [^`]*)`")
 _current: ContextVar[typer.Context | None] = ContextVar("jmsql command", default=None)
 
 
@@ -32,11 +30,11 @@ def advice(text: str) -> str:
 
     Under `manage.py jmsql` they begin with that, since the settings name the database and the schema.
     """
-    from jmsql.store.schema.version import DEFAULT_SCHEMA, with_place
+    from jmsql.store.schema.version import COMMAND, DEFAULT_SCHEMA, with_place
 
     context = _current.get()
     if context is None:
         return text
     if (context.find_root().info_name or "").startswith("manage.py "):
-        return _COMMAND.sub(r"`manage.py \1`", text)
+        return COMMAND.sub(r"`manage.py \1`", text)
     return with_place(text, context.meta.get(SCHEMA, DEFAULT_SCHEMA), context.meta.get(URL))

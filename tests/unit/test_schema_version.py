@@ -36,3 +36,18 @@ def test_release_refuses_all_other_versions(
     monkeypatch.setattr(schema_version, "newest_version", lambda: newest)
     with pytest.raises(JMSException, match=f"version {found}, .* version {newest}: .*{advice}"):
         schema_version.check_version(found, "jmsql")
+
+
+@pytest.mark.parametrize(
+    ("command", "completed"),
+    [
+        ("jmsql resume orders", "jmsql resume orders --schema shop"),
+        ("jmsql resume 'a`b'", "jmsql resume 'a`b' --schema shop"),
+        ("jmsql resume 'it'\"'\"'s `a`'", "jmsql resume 'it'\"'\"'s `a`' --schema shop"),
+        ("jmsql migrate --schema shop", "jmsql migrate --schema shop"),
+        ("select * from jmsql.messages", "select * from jmsql.messages"),
+    ],
+)
+def test_commands_in_advice_end_with_the_schema(command: str, completed: str) -> None:
+    advice = "It isn't so. `{0}` ends that; see `{0}`.".format
+    assert schema_version.with_place(advice(command), "shop") == advice(completed)

@@ -198,8 +198,8 @@ def replay(
     """Send messages that left a destination in a range of time to a queue, in the order in which they were first sent.
 
     That is acknowledged messages, unless --outcome says otherwise. All of it is one transaction: if the command is
-    interrupted, nothing was sent. It asks first, and sends no message that leaves before you answer; where there is no
-    terminal to ask on, --yes is needed.
+    interrupted, nothing was sent. It asks first, and sends no message that leaves while it waits for your answer;
+    where there is no terminal to ask on, --yes is needed.
 
     Example: `jmsql history replay orders --since 2026-03-01T12:00 --until 2026-03-01T13:00 --to orders-again`
     """

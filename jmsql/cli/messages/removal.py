@@ -54,8 +54,8 @@ def purge(
 ) -> None:
     """Delete the messages of a queue for good.
 
-    Messages that a client holds at that moment stay, and so do those that are sent from then on, also before you
-    answer. It asks first; where there is no terminal to ask on, --yes is needed.
+    Messages that a client holds at that moment stay. It asks first; messages that are sent while it waits for your
+    answer stay, too. Where there is no terminal to ask on, --yes is needed.
 
     Example: `jmsql purge orders --selector "color = 'blue'"`
     """

@@ -16,7 +16,8 @@ from jmsql.store.statement import SqlFile, Steps, first_value, optional_value
 DEFAULT_SCHEMA = "jmsql"
 VERSION_TABLE = "schema_version"
 
-_COMMAND = re.compile(r"`(jmsql [^`]*)`")
+COMMAND = re.compile(r"""`(jmsql (?:'[^']*'|"[^"]*"|[^`'"])*)`""")
+"""A command of jmsql in backticks. Its words in quotes, such as a queue's name, may have backticks themselves."""
 _LONGEST_NAME = 63 - len(internal_schema(""))
 """The longest name of a schema in bytes: PostgreSQL truncates names, and the internal schema's is longer."""
 _UNFIT = set("'$%{}")
@@ -146,7 +147,7 @@ def with_place(text: str, schema: str, url: str | None = None) -> str:
         )
         return f"`{found[1]}{''.join(options)}`"
 
-    return _COMMAND.sub(completed, text)
+    return COMMAND.sub(completed, text)
 
 
 def check_schema(schema: str = DEFAULT_SCHEMA) -> Steps[None]:
