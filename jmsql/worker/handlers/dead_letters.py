@@ -8,9 +8,9 @@ from typing import TypeAlias
 from jmsql.concurrency.functions import is_coroutine_function, refuse_generator_function
 from jmsql.messages import Message
 
-# A hook is called once the dead letter is committed, in the process that has handled the last delivery. No process
-# calls it for a message that has expired, or that kills its process at every delivery: there is no error then. A
-# listener of the dead-letter queue misses none of them.
+# A hook is called once the message's mark as a dead letter is committed, in the process that has handled the last
+# delivery. No process calls it for a message that has expired, or that kills its process at every delivery: there is no
+# error then. A listener of the dead-letter queue misses none of them.
 
 
 DeadLetterHook: TypeAlias = Callable[[Message, BaseException], object]

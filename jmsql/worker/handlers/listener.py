@@ -298,7 +298,7 @@ class HandlerCall(Call):
         self.provided: dict[type, object] = {}
         self.callbacks: list[Callable[[], object]] = []
         self.failure_callbacks: list[Callable[[BaseException], object]] = []
-        """Called with the error once a failed attempt is rolled back; their own errors are logged."""
+        """Called with the error after each failed attempt, once its release was tried; their own errors are logged."""
 
     @property
     def message_id(self) -> str | None:
