@@ -12,6 +12,7 @@ declare
     kept uuid;
     outcome text;
     id uuid;
+    attempts integer;
 begin
     -- No lock is waited for: an acknowledgement locks the two rows in the other order.
     select m.ctid into address from jmsql_internal.message m
@@ -28,13 +29,14 @@ begin
         where d.queue_id = queue and d.inverse_priority = priority and d.sequence = number) then
         return 'locked';
     end if;
+    -- A claim is a delivery, which is counted as it ends.
+    attempts := coalesce(state.delivery_count, 0) + (state.claim_id is not null)::integer;
     if keeps_history then
-        perform jmsql_internal.keep_history(
-            array[address], array[coalesce(state.delivery_count, 0)], 'cancelled', state.connection_id);
+        perform jmsql_internal.keep_history(array[address], array[attempts], 'cancelled', state.connection_id);
     end if;
     insert into jmsql_internal.result as r (
         message_id, queue_id, deliveries, sent_at, finished_at, kept_until, state, error, jms_type, properties, text_body)
-    select m.jms_message_id, m.queue_id, coalesce(state.delivery_count, 0),
+    select m.jms_message_id, m.queue_id, attempts,
            jmsql_internal.to_timestamp(m.jms_timestamp), clock_timestamp(),
            clock_timestamp() + k.seconds * interval '1 second', 'cancelled', state.last_error,
            case when k.keeps_message then m.jms_type end, case when k.keeps_message then m.properties end,

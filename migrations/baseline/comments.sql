@@ -148,7 +148,7 @@ comment on column jmsql.history.destination_type is 'queue or topic';
 comment on column jmsql.history.subscription is
     'The name of the subscription that had it; null: it has none, or is a queue';
 comment on column jmsql.history.acknowledged_at is 'When it left';
-comment on column jmsql.history.outcome is 'acknowledged, expired, dead-lettered or purged';
+comment on column jmsql.history.outcome is 'acknowledged, expired, dead-lettered, purged or cancelled';
 comment on column jmsql.history.delivery_count is 'How often it was delivered, the last time included';
 comment on column jmsql.history.time_in_queue is
     'Since it was sent, or since its delivery time; null: its producer has disabled times';

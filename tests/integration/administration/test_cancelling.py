@@ -230,6 +230,20 @@ def test_an_acknowledgement_of_a_cancelled_message_is_refused(
     assert outcomes(administration, queue) == ["cancelled"]
 
 
+def test_a_cancellation_counts_the_delivery_that_it_ends(
+    administration: Administration, connection: Connection, queue: Queue
+) -> None:
+    session = connection.create_session(False, AcknowledgeMode.CLIENT)
+    consumer = session.create_consumer(queue)
+    for cancelled, deliveries in ((send(session, queue), 1), (send(session, queue), 2)):
+        for _ in range(deliveries - 1):
+            receive(consumer)
+            session.recover()
+        receive(consumer)
+        assert administration.cancel(cancelled) is Cancellation.asked
+        assert next(iter(administration.history.messages(queue))).entry.delivery_count == deliveries
+
+
 def test_a_listener_s_message_is_asked_for_and_not_delivered_again(
     administration: Administration, connection: Connection, queue: Queue
 ) -> None:
