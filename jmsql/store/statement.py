@@ -229,6 +229,8 @@ def integers_literal(values: Iterable[int]) -> str:
 _begin = Statement("begin", "begin", "beginning a transaction", nothing)
 _commit = Statement("commit", "commit", "committing", nothing)
 _rollback = Statement("rollback", "rollback", "rolling back", nothing)
+rollback = _rollback.bind()
+"""Ends an open transaction, of which nothing stays."""
 
 
 def in_transaction(work: Query[T] | Steps[T]) -> Steps[T]:
@@ -241,7 +243,7 @@ def in_transaction(work: Query[T] | Steps[T]) -> Steps[T]:
         from jmsql.store.errors import is_connection_lost  # loads the drivers, which a statement itself needs none of
 
         if not is_connection_lost(error):
-            yield from _rollback.bind()
+            yield from rollback
         raise
     return result
 

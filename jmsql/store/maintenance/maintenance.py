@@ -27,7 +27,19 @@ from jmsql.store.rows.columns import SEND_COLUMNS
 from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.sending.batches import check_batches, remove_batches
 from jmsql.store.sending.conditional import forget_ids, forget_keys
-from jmsql.store.statement import Query, SqlFile, Steps, column, in_transaction, nothing, record, row_count, rows, value
+from jmsql.store.statement import (
+    Query,
+    SqlFile,
+    Steps,
+    column,
+    in_transaction,
+    nothing,
+    record,
+    rollback,
+    row_count,
+    rows,
+    value,
+)
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
 from jmsql.timings import jitter as spread
@@ -340,6 +352,8 @@ class Maintenance:
             raise
         except Exception:
             logger.exception("The maintenance task %r failed.", task.name)
+            if not runner.is_idle:
+                runner.run(rollback)  # else all that follows would be part of the task's transaction
             return False
         if has_more:
             self._next_runs[task.name] = 0.0

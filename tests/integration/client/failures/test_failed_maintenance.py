@@ -13,6 +13,7 @@ from jmsql.store.maintenance.maintenance_task import MaintenanceTask, register_t
 from jmsql.store.receiving.progress import ClaimedMessage, Progress
 from jmsql.store.receiving.redelivery import ExtendedClaim
 from jmsql.store.rows.message_rows import MessageKey
+from jmsql.store.statement import Statement, nothing
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 from jmsql.testing import wait_for
 from tests.texts import receive, texts_of
@@ -92,10 +93,17 @@ def test_the_log_names_a_duty_that_fails(
             database.execute("drop trigger refuse on jmsql_internal.reported_progress; drop function refuse()")
 
 
+begin = Statement("begin", "begin", "beginning a transaction", nothing).bind()
+were_idle: list[bool] = []
+"""True for each run of the defective task that has found no transaction open."""
+
+
 def make_defective_task(schema: str) -> MaintenanceTask:
-    """Make a task whose code has a defect."""
+    """Make a task whose code has a defect, and which leaves a transaction open."""
 
     def run(runner: Runner) -> bool:
+        were_idle.append(runner.is_idle)
+        runner.run(begin)
         raise KeyError(f"{schema}: {type(runner).__name__}")
 
     return MaintenanceTask("defective", run)
@@ -114,3 +122,4 @@ def test_client_keeps_its_connection_and_claims_although_a_task_of_the_maintenan
         wait_for(lambda: caplog.text.count("The maintenance task 'defective' failed") > 2)
     claimed.acknowledge()
     assert "Control connection failed" not in caplog.text
+    assert all(were_idle)
