@@ -239,7 +239,7 @@ class MessageProducer:
         with nullcontext(outgoing) if follower is None else follower.sending(state.facts, target, outgoing) as given:
             followed = given if conditions is None else ConditionalMessage.of(given, conditions, target)
             if completion_listener is None:
-                if self.settles_sends and conditions is not None:
+                if conditions is not None and self.settles_sends:
                     self._transaction.send_settled(target, followed, size)
                 else:
                     self._transaction.send(target, followed, size)
