@@ -21,6 +21,7 @@ from jmsql.values.postgresql_text import from_postgresql
 
 _BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _KEPT = frozenset("\n\t")
+_CODE = re.compile(r"""`((?:'[^']*'|"[^"]*"|[^`'"])*)`""")  # in quotes, such as a queue's name, it may have backticks
 NOTHING = "\N{EN DASH}"
 """Stands where there is no value."""
 _LONGEST_LINE_OF_HEX = 4096
@@ -160,7 +161,7 @@ def group_query(group: str) -> str:
 
 def advice(text: str) -> Markup:
     """Return advice, with commands as code."""
-    parts = visible(text).split("`")
+    parts = _CODE.split(visible(text))
     shown = [
         escape(part) if index % 2 == 0 else Markup("<code>{}</code>").format(part) for index, part in enumerate(parts)
     ]

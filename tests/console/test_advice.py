@@ -13,6 +13,7 @@ import psycopg
 import jmsql
 from jmsql.admin import Administration
 from jmsql.cli.commands import COMMANDS, load_command
+from jmsql.console import presentation
 from jmsql.testing import wait_for
 from tests.console.http import Browsing
 from tests.console.serving import Served
@@ -46,6 +47,11 @@ def test_each_command_that_a_text_names_exists() -> None:
     assert [(*each, wrong_part(each[1])) for each in named if wrong_part(each[1]) is not None] == []
     assert wrong_part("jmsql destination alter orders") == "alter"
     assert wrong_part("jmsql destination set orders --deliveries 5") == "--deliveries"
+
+
+def test_a_command_is_shown_whole_whose_words_have_backticks() -> None:
+    shown = presentation.advice("It isn't so: `jmsql resume 'a`b'`; `select 1` shows that.")
+    assert shown.unescape() == "It isn't so: <code>jmsql resume 'a`b'</code>; <code>select 1</code> shows that."
 
 
 def test_each_command_on_a_page_names_the_schema_of_the_console(
