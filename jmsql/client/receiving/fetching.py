@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 # notifications after other consumers were faster (`BackOff`). These estimates are values: a fetch replaces the value.
 #
 # Invariants:
-# - One thread or task at a time fetches and delivers: it has the session's lock, or the lock of `HandlerClaims`, whose
-#   buffer belongs to several sessions. It writes all fields here but those that say otherwise. Others drop held
-#   rows: an insertion of sends that replace messages, with `SessionWork.lock` alone; and with no lock the
-#   application's rollback to a savepoint, a statement of which the text is not known, and its commit by a method.
-#   Any thread may call `notify`, which moves a shared position back.
+# - One thread or task at a time fetches and delivers: it has the session's lock, and `SessionWork.lock` to fetch in a
+#   transaction; or the lock of `HandlerClaims` alone, whose buffer belongs to several sessions. It writes all fields
+#   here but those that say otherwise. Others drop held rows: an insertion of sends that replace messages, with
+#   `SessionWork.lock` alone; and with no lock the application's rollback to a savepoint, a statement of which the text
+#   is not known, and its commit by a method. Any thread may call `notify`, which moves a shared position back.
 # - All held rows come from the queue `source.queue_id`. A move to another queue takes effect with a fetch, and
 #   `drop_stale` drops the rows of a queue that was paused, resumed or removed before it delivers the next one.
 # - No notification is lost. A fetch passes earlier ones to the reader. Later ones stay pending; those that concern this
@@ -292,10 +292,11 @@ class QueueSource:
 class BatchSize(NamedTuple):
     """How many messages a consumer takes at once.
 
-    It starts with one and doubles, or takes what is left of as many as the last transaction used. If the queue ran
-    empty, the transaction's low count says nothing about its needs, so `expected` is not lowered, and consumers that
-    compete take whole batches. It never takes more than the consumer handles in a certain time, so that a slow consumer
-    leaves messages to others, nor more than 16 MiB by the size of those seen lately.
+    It starts with one and doubles. A consumer in transactions takes as many as the last transaction used, less those
+    that this one has taken. If the queue ran empty, the transaction's low count says nothing about its needs, so
+    `expected` is not lowered, and consumers that compete take whole batches. It never takes more than the consumer
+    handles in a certain time, so that a slow consumer leaves messages to others, nor more than 16 MiB by the size of
+    those seen lately.
 
     Args:
         duration: That time, in seconds.
@@ -494,8 +495,8 @@ class PrefetchBuffer:
         self._back_off = READY
         """How long to ignore notifications. Fetches write it, and `may_find` before them."""
         self._batch = BatchSize(timings.prefetch_duration)
-        """How many messages to fetch. Fetches write it, drops of held messages, and ends of transactions; `hold_for`
-        once, for a worker's listener."""
+        """How many messages to fetch. Fetches write it, ends of transactions, and drops of held messages, with the lock
+        that these have; `hold_for` once, for a worker's listener."""
         self._counters = counters
         self._clock = clock
 
