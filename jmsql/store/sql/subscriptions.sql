@@ -33,11 +33,16 @@ update jmsql_internal.subscription set selector = %(selector)s::text, no_local =
 where queue_id = %(queue_id)s;
 
 -- name: rejoin
--- Several numbers may have joined the same subscription. A trigger removes the rows of the former ones.
+-- Several numbers may have joined the same subscription. A trigger removes the rows of the former ones. The new rows refer to
+-- the subscription. It is locked first, as by a client that ends it.
 with former as (
-    select queue_id, connection_id, consumers from jmsql_internal.subscriber
-    where connection_id = any(%(former_ids)s::bigint[]) and connection_id <> %(connection_id)s::bigint
-    for update),
+    select c.queue_id, c.connection_id, c.consumers
+    from jmsql_internal.subscription s
+    join jmsql_internal.subscriber c using (queue_id)
+    where c.connection_id = any(%(former_ids)s::bigint[]) and c.connection_id <> %(connection_id)s::bigint
+    order by c.queue_id
+    for key share of s
+    for update of c),
 left_behind as (
     update jmsql_internal.subscriber s set consumers = 0 from former f
     where (s.queue_id, s.connection_id) = (f.queue_id, f.connection_id)),

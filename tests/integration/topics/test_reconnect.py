@@ -378,3 +378,20 @@ def test_consumers_under_several_former_numbers_are_joined_again(
         assert server.rows(CONSUMERS) == [(3,)]
     consumer.close()
     assert server.rows(CONSUMERS) == [(2,)]
+
+
+@pytest.mark.usefixtures("no_maintenance")
+def test_a_subscription_that_is_ended_while_it_is_joined_again_is_made_again(
+    reader: Connection, server: Server, topic: Topic, interrupt: Interruption
+) -> None:
+    reader.create_session().create_durable_consumer(topic, NAME)
+    former = reader._control.connection_id
+    interrupt(joined=1)
+    server.rows("update jmsql_internal.subscriber set connection_id = %s", former)
+    with server.transaction():
+        server.rows("select from jmsql_internal.subscription for update")
+        joining = Background(lambda: reader._join_again([former]))
+        server.wait_until_a_session_waits()
+        server.rows("update jmsql_internal.subscription set ended = true")
+    joining.result()
+    assert server.rows(CONSUMERS) == [(1,)]
