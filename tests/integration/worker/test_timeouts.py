@@ -108,6 +108,38 @@ def test_another_thread_takes_the_place_of_one_that_ends_late(
     assert worker.stop() == 0
 
 
+def test_a_process_goes_on_whose_thread_ends_late_while_its_dead_letter_hook_runs(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory
+) -> None:
+    source = """
+threads = []
+may_end = threading.Event()
+
+
+def run_on(message, error):
+    may_end.set()
+    threads[0].join()
+    time.sleep(1)  # the process looks at its threads four times meanwhile, which is no event
+    Path("ran on").touch()
+
+
+@app.listener("orders", timeout=0.2, redelivery=jmsql.RedeliveryPolicy(1), on_dead_letter=run_on)
+def handle(body: str):
+    threads.append(threading.current_thread())
+    Path(f"began {body} {os.getpid()}").touch()
+    if body == "slow":
+        may_end.wait()
+"""
+    worker = start_worker(source, "--timing", "cancel_timeout=0.2")
+    send(jmsql_factory, "orders", "slow")
+    worker.wait_for_log("another thread takes its place")
+    assert (worker.directory / "ran on").exists()
+    send(jmsql_factory, "orders", "quick")
+    wait_for(lambda: "quick" in dict(worker.began()), PATIENCE)
+    assert len({process for _, process in worker.began()}) == 1, "its process goes on"
+    assert worker.stop() == 0
+
+
 @pytest.mark.parametrize(("prefix", "transacted"), [("", True), ("async ", True)])
 def test_a_thread_that_cannot_be_ended_is_lost_and_its_process_replaced_once_the_others_have_finished(
     start_worker: StartWorker,

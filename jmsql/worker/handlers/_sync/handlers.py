@@ -46,7 +46,7 @@ logger = contained_logger("jmsql.worker")
 #
 # Other threads touch a `HandlerThread`, too. `stop` sets `_is_stopping` from the thread that ends the process.
 # `has_ended` and `failure` are written by the task itself, or, where its handler does not end, by a watcher's thread in
-# its place (`replace_process`); `is_lost` is written by that thread alone.
+# its place (`replace_process`); `is_lost` is written by that thread, and by the task's own as it ends late.
 #
 # Invariants:
 #
@@ -247,6 +247,9 @@ class HandlerThread:
         try:
             while not (self._is_stopping or self.is_lost):
                 if not self._handle_next():
+                    # Before `has_ended`: the process goes on, as the watcher replaces the thread. With a failure the
+                    # watcher has had the process replaced.
+                    self.is_lost = self.failure is None
                     return
             self._close()
         except BaseException as error:
