@@ -124,7 +124,8 @@ def test_server_that_ends_idle_connections_leaves_a_client_connected(
 ) -> None:
     # With its control connection, a client would lose its claims.
     url = with_parameters(jmsql_clean_url, options="-cidle_session_timeout=300ms")
-    factory = ConnectionFactory(url, control_url=with_parameters(url, application_name=CONTROL), schema=jmsql_schema)
+    control_url = with_parameters(url, application_name=CONTROL)
+    factory = ConnectionFactory(jmsql_clean_url, control_url=control_url, schema=jmsql_schema)
     control_connection = "select pid from pg_stat_activity where application_name = %s"
     with factory.create_connection() as connection:
         connection.start()
