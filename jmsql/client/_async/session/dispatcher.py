@@ -31,8 +31,9 @@ logger = contained_logger("jmsql")
 #
 # 1. One listener of a session runs at a time, on one thread or task, with the session's lock held (JMS 1.1, chapter
 #    4.4.6).
-# 2. A message is settled before the next one is fetched: `handled` runs in any case, also if the listener's thread was
-#    ended. It is prepared with a failure, which a normal return replaces.
+# 2. `handled` runs before the next message is fetched, in any case, also if the listener's thread was ended. It is
+#    prepared with a failure, which a normal return replaces. In AUTO and DUPS_OK it releases the message of a listener
+#    that has failed. In the other modes it does nothing: the listener settles its messages itself.
 # 3. `stop` and `close` set a flag, and then wait for the lock. The dispatcher reads the flags with the lock held, so no
 #    listener begins after `stop` has returned.
 # 4. A session closed by its own listener closes when that listener returns (`_at_end`): it cannot wait for itself.
