@@ -33,7 +33,7 @@ from jmsql.values.recently_used import RecentlyUsed
 T = TypeVar("T")
 
 _SHARED_SIZE = 2000
-"""Bytes of a body from which on it is stored once for all subscriptions. PostgreSQL puts larger ones aside anyway."""
+"""A body of more bytes is stored once for all subscriptions of a topic. PostgreSQL puts larger ones aside anyway."""
 
 FEWEST_COPIED = 50
 """From how many messages on they are copied. Copying takes two round trips more, and less work for each message."""

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from jmsql.store.receiving.results import Ending
     from jmsql.store.rows.message_rows import GroupKey, MessageKey
 
-# A wait for a result is told by a notification, and reads once a second besides: the client that has stored the result
-# may die before it notifies (decision 76). The number of the channel is made of the last digits of the message's
-# identifier. Several messages may share it, and a wait that is woken for another message reads once too often.
+# A wait for a result is told by a notification, and also reads after pauses that double from 0.05 to 1 s: the client
+# that has stored the result may die before it notifies (decision 76). The notified number is made of the last digits of
+# the message's identifier. Several messages may share it, and a wait woken for another one reads once too often.
 #
 # One read comes before the registration, and another one after it: a result that was stored in between is not notified
 # again.
@@ -138,7 +138,8 @@ class Result:
         """Wait until the message has ended, and return the value that its handler has returned.
 
         A jmsql connection is notified of the result. A target with your own transaction, such as a SQLAlchemy session,
-        is notified through a jmsql connection of this process to the same database; without one it polls once a second.
+        is notified through a jmsql connection of this process to the same database; without one it polls, after pauses
+        that double from 0.05 to 1 s.
 
         Args:
             timeout: At most how long to wait: seconds, or a `timedelta`. None waits for ever, 0 does not wait.
