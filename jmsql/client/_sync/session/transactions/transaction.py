@@ -325,7 +325,7 @@ class OwnTransaction(Transaction):
     # For listeners
 
     def handled(self, failure: Failure | None) -> None:
-        """Settle a listener's message."""
+        """Settle a listener's message, in the modes where the session does that: AUTO and DUPS_OK."""
 
     def paused(self) -> None:
         """Settle acknowledgements that wait for more, since no message comes next."""
