@@ -43,7 +43,7 @@ class OnCompletion(Protocol):
     """An object that is told of a message that it was sent, or why it was not."""
 
     def on_completion(self, message: Message, /) -> object:
-        """Take note that the message was sent."""
+        """Take note that the message was sent; in a transacted session, that it was inserted in the transaction."""
 
     def on_exception(self, message: Message, exception: JMSException, /) -> object:
         """Take note that the message was not sent, or, if the error code is 08007, perhaps not."""

@@ -268,7 +268,9 @@ class MessageConsumer:
             return message
 
     async def close(self) -> None:
-        """Stop receiving. A `receive` that waits ends with None; closing again does nothing.
+        """Stop receiving. A `receive` that waits ends with None, one that is fetching a message returns it.
+
+        Closing again does nothing.
 
         Messages that were received stay with the session: they can still be acknowledged, committed or rolled back.
         """

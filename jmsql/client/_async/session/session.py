@@ -498,13 +498,16 @@ class Session:
         Raises:
             IllegalStateException: The session is not transacted, or is closed.
             TransactionRolledBackException: The transaction was rolled back instead; nothing took effect.
-            JMSException: The connection was cut during the commit, and the outcome is not known.
+            JMSException: The outcome is not known: the connection was cut during the commit, or the application has
+                ended the transaction by a statement.
         """
         self._check_open()
         await self._transaction.commit()
 
     async def rollback(self, error: BaseException | str | None = None) -> None:
         """Roll back: discard sent messages, deliver received messages again, and undo the application's SQL.
+
+        It waits for the completion listeners of asynchronous sends, which do not hear that the messages are discarded.
 
         Args:
             error: Why. It is kept with the messages that were received, up to 10,000 characters of an exception's
@@ -556,8 +559,9 @@ class Session:
         """Close the session and all that it made. An open transaction is rolled back; closing again does nothing.
 
         It waits for a listener that is running, which keeps the use of the session until it returns. Called from that
-        listener, it does not wait: the session closes when the listener returns. A `receive` that waits ends with None.
-        It waits until asynchronous sends are complete and their listeners have returned.
+        listener, it does not wait: the session closes when the listener returns. A `receive` that waits ends with None;
+        one that is fetching a message returns it, and `close` waits for that. It waits until asynchronous sends are
+        complete and their listeners have returned.
 
         Messages stay usable; only `acknowledge` on received ones raises IllegalStateException.
 
