@@ -173,4 +173,4 @@ def test_the_command_lists_and_shows_results(filled: dict[str, str], jmsql_clean
 def test_a_message_that_has_left_is_looked_up_among_the_results(filled: dict[str, str], jmsql_clean_url: str) -> None:
     ran = CliRunner().invoke(command, ["show", filled["done"], "--url", jmsql_clean_url])
     assert ran.exit_code == 1
-    assert f"`jmsql result show {filled['done']}`" in ran.stderr
+    assert f"`jmsql result show {filled['done']} --url " in ran.stderr
