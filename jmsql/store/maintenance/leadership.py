@@ -23,7 +23,7 @@ class Standing(NamedTuple):
     Args:
         leads: Whether it has the lease.
         seconds: For how long another client has it; None: none has.
-        is_next: Whether it is the one that asks often, so that it takes over soon.
+        is_next: Whether it is one of those that ask often, so that one takes over soon.
         milliseconds: The server's time.
         queues_with_history: The queues that keep history.
         queues: The requested queues that have messages to receive.

@@ -281,8 +281,8 @@ class Maintenance:
     def _until_next_question(self, standing: Standing) -> float:
         """Return after how many seconds to ask for the lease again.
 
-        The next in line asks often. The others ask when the lease that they know of would be over, which it is if
-        both are gone.
+        The next in line ask often. The others ask when the lease that they know of would be over, which it is if the
+        leader and all of those are gone.
         """
         interval = self._timings.maintenance_interval * spread.uniform(0.8, 1.2)
         if standing.seconds is None or standing.is_next or self._pooled:

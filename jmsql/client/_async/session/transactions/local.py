@@ -93,7 +93,8 @@ class SessionWork:
         self.lock = RLock()
         """Held while messages are collected or inserted, which the asynchronous sender does in another thread, while
         others are fetched, and, if there is such a sender, while they are handed out; also by `run`, a browse and the
-        rollback, and not by the commit. Not the session's, which a listener holds while it runs."""
+        rollback. The commit holds it as it inserts, and no longer. Not the session's, which a listener holds while it
+        runs."""
         self.sends = SendBuffer()
         """Written with `lock` held."""
         self._is_shared = False

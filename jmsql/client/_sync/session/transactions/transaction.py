@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-# A session has one of these objects, chosen by its mode when it is made. Each question that a mode answers in its own
-# way is a method here, so that sessions, consumers and producers need not ask for the mode.
+# A session has one of these objects, chosen by its class and mode when it is made. Each question that a mode answers in
+# its own way is a method here, so that sessions, consumers and producers need not ask for the mode.
 #
 # - `NoTransaction` (AUTO, CLIENT, DUPS_OK): sends take effect at once, received messages are dequeued or claimed.
 # - `LocalTransaction` (TRANSACTED): sends are collected, received messages are locked or claimed, and the commit ends
