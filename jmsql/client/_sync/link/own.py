@@ -45,7 +45,8 @@ T = TypeVar("T")
 #    as well; a `send` in a transaction, `SessionWork.run` and the asynchronous sender, which hold that one alone; or
 #    the thread that runs the application's statement or commit on it (`Lender`), which holds neither, but for
 #    `SessionWork.lock` while it inserts. So a consumer's `close`, which any thread may call, runs nothing on a link
-#    where `allows_other_threads` is False. A commit holds the session's alone: no asynchronous send is left then.
+#    where `allows_other_threads` is False. A commit that inserts nothing holds the session's alone: no asynchronous
+#    send is left then.
 #    `interrupt` alone may come from elsewhere, and only reads.
 # 2. `state` changes by `TRANSITIONS`, so a step that was not thought of raises. The exception is `LentLink.run`: it
 #    restores the state from before a statement that never reached the server.
