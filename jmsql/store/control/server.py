@@ -32,7 +32,7 @@ class Server(NamedTuple):
     milliseconds: int
     """The server's time, in milliseconds since the epoch."""
     is_restricted: bool
-    """True if policies hide destinations from the role."""
+    """True if row security applies to the role, and it may not administer all destinations."""
     may_ask_to_dequeue: bool
     """True if the role may have the server dequeue a message for it."""
     dialect: tuple[Hashable, ...]

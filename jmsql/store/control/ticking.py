@@ -31,7 +31,7 @@ class Ticking:
         takes_part: Returns whether the client has or had a consumer, or does the maintenance.
         interval: Seconds between two looks where nothing is due: a schedule that was made without a notification is
             found then, and a change of the server's clock.
-        is_possible: False where the role may not send their messages.
+        is_possible: False where the role does not administer all destinations.
     """
 
     def __init__(self, takes_part: Callable[[], bool], interval: float, *, is_possible: bool) -> None:

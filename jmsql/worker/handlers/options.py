@@ -17,8 +17,9 @@ from jmsql.values.rates import AtMost, ListenerLimit, Rate
 from jmsql.worker.handlers.dead_letters import DeadLetterHook
 
 # Options are checked where the handler is registered, each by a function that takes the given value and returns the
-# value that is kept, and together by `ListenerOptions.check`. A combination that could not hold is refused: results of
-# chunks, a limit of handlers for chunks, a visibility timeout in a transaction.
+# value that is kept, and together by `ListenerOptions.check`. A combination that could not hold is refused. The
+# functions refuse it where `transacted` decides: a visibility timeout in a transaction, chunks without one. `check`
+# refuses the others: results of chunks, a limit of handlers for chunks.
 
 
 _LARGEST_CHUNK = 1000
