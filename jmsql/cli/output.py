@@ -76,8 +76,8 @@ def answer(document: Any, text: str, *, as_json: bool) -> None:
 
 
 def print_advice(text: str) -> None:
-    """Print a text with advice, whose commands stay whole in wide lines, so that they can be copied."""
-    console().print(advice(text), markup=False, soft_wrap=True)
+    """Print a text with advice. If it has commands, no line is broken, so that they can be copied."""
+    console().print(advice(text), markup=False, soft_wrap="`" in text)
 
 
 class Row(Protocol):
