@@ -119,7 +119,8 @@ def test_attempt_that_breaks_is_repeated_and_leaves_nothing(
 ) -> None:
     write = failing(numbers(spark, 100), always=False).write.format("jmsql").option("queue", "orders")
     write.mode("append").save()
-    assert messages(server) == [str(number) for number in range(100)]
+    in_each_task = sorted(messages(server), key=lambda body: int(body) // 50)  # those of several tasks are mixed
+    assert in_each_task == [str(number) for number in range(100)]
     assert server.rows(PENDING) == [(0, 0)]
 
 
