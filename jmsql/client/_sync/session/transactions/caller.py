@@ -117,23 +117,35 @@ class PsycopgTransaction(CallerTransaction):
         self._connection.rollback()
 
 
-class ConnectionTransaction(CallerTransaction):
+class _SQLAlchemyTransaction(CallerTransaction):
+    """A transaction for which SQLAlchemy has an object, and another one for the next."""
+
+    _last: object = None
+    """The object of the transaction that last received. Written by `note_receipt`."""
+
+    def goes_on(self) -> bool:
+        return self._last is not None and self._last is self._root()
+
+    def note_receipt(self) -> None:
+        self._last = self._root()
+
+    @abstractmethod
+    def _root(self) -> object:
+        """Return SQLAlchemy's object of the transaction that is open; None: none is."""
+
+
+class ConnectionTransaction(_SQLAlchemyTransaction):
     """A transaction on a SQLAlchemy connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._last: object = None
-        """SQLAlchemy's object of the transaction that last received. Written by `note_receipt`."""
 
     @property
     def is_open(self) -> bool:
         return self._connection.in_transaction()
 
-    def goes_on(self) -> bool:
-        return self._last is not None and self._last is synchronous(self._connection).get_transaction()
-
-    def note_receipt(self) -> None:
-        self._last = synchronous(self._connection).get_transaction()
+    def _root(self) -> object:
+        return synchronous(self._connection).get_transaction()
 
     @property
     def ends_in_two_phases(self) -> bool:
@@ -203,12 +215,7 @@ def _holds(registry: ScopedRegistry[CallersSession], session: CallersSession) ->
     return any(held is session for held in list(registry.registry.values()))
 
 
-def _root(session: CallersSession) -> object:
-    """Return SQLAlchemy's object of the transaction that is open; None: none is."""
-    return getattr(session, "sync_session", session).get_transaction()
-
-
-class SessionTransaction(CallerTransaction):
+class SessionTransaction(_SQLAlchemyTransaction):
     """A transaction of a SQLAlchemy ORM session."""
 
     def __init__(self, session: CallersSession, registry: ScopedRegistry[CallersSession] | None = None) -> None:
@@ -222,18 +229,13 @@ class SessionTransaction(CallerTransaction):
         self._session = session
         self._registry = registry
         self._joined: ConnectionTransaction | None = None
-        self._last: object = None
-        """SQLAlchemy's object of the transaction that last received. Written by `note_receipt`."""
 
     @property
     def is_open(self) -> bool:
         return self._session.in_transaction()
 
-    def goes_on(self) -> bool:
-        return self._last is not None and self._last is _root(self._session)
-
-    def note_receipt(self) -> None:
-        self._last = _root(self._session)
+    def _root(self) -> object:
+        return getattr(self._session, "sync_session", self._session).get_transaction()
 
     @property
     def ends_in_two_phases(self) -> bool:
