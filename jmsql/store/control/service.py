@@ -47,8 +47,8 @@ _ATTENTION = 2.0
 # until the next is, a notification comes, or somebody wakes it. A duty knows by itself when it is due. So a new one is
 # a class with `run` and `seconds_to_next`, and a place in one of the two lists.
 #
-# - Others wait for what `_urgent` duties do. An error that one of them raises ends the connection, since nobody could
-#   rely on it. Two refusals are only logged and tried again: of an announcement, and of a lock for a notification.
+# - Others wait for what `_urgent` duties do. An error that one of them raises ends the connection, which then cannot be
+#   relied on. Two refusals are only logged and tried again: of an announcement, and of a lock for a notification.
 # - The `_postponable` duties can wait: a full disk, a lock or a deadlock may prevent them for now. The client lives,
 #   and keeps its claims. Each knows when to try again, and one that fails so holds up no other. An error that is
 #   neither PostgreSQL's nor a JMSException ends the connection here, too.

@@ -43,7 +43,7 @@ def other_servers() -> list[str]:
 
 TESTS_SERVER = "tests' server"
 DEFAULT_PRIVILEGES = "default privileges"
-"""A database of the tests' server whose owner lets nobody execute new functions."""
+"""A database of the tests' server in which new functions are their owner's alone."""
 
 
 @pytest.fixture(

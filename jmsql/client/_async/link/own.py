@@ -46,8 +46,7 @@ T = TypeVar("T")
 #    the thread that runs the application's statement or commit on it (`Lender`), which holds neither, but for
 #    `SessionWork.lock` while it inserts. So a consumer's `close`, which any thread may call, runs nothing on a link
 #    where `allows_other_threads` is False. A commit that inserts nothing holds the session's alone: no asynchronous
-#    send is left then.
-#    `interrupt` alone may come from elsewhere, and only reads.
+#    send is left then. `interrupt` alone may come from elsewhere, and only reads.
 # 2. `state` changes by `TRANSITIONS`, so a step that was not thought of raises. The exception is `LentLink.run`: it
 #    restores the state from before a statement that never reached the server.
 # 3. A link whose connection is closed stays, so that the end of the transaction can tell that it was lost.
